@@ -1,0 +1,287 @@
+package tidemill
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidemill/tidemill/driver"
+	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/receiver"
+)
+
+// Config holds the settings of a job. The zero value works: each zero field
+// stands for its default. [Config.Validate] says what is wrong with a value.
+type Config struct {
+	BatchInterval time.Duration
+
+	Executors   int
+	TaskSlots   int
+	Parallelism int
+
+	MaxPendingBatches int
+	MaxBatchRecords   int64
+	MaxBatchBytes     int64
+	MaxTaskFailures   int
+	OnBatchFailure    string
+	OnLostBlocks      string
+	CatchUp           string
+	StopTimeout       time.Duration
+
+	MemoryLimit int64
+	Checked     bool
+
+	BlockInterval time.Duration
+	MaxBlockBytes int64
+	ReceiverRate  float64
+	ReceiverBytes float64
+
+	FileRemember time.Duration
+}
+
+// setting is one row of the table of settings.
+type setting struct {
+	name  string
+	def   string
+	doc   string
+	set   func(*Config, string) error
+	get   func(*Config) string
+	check func(*Config) error
+}
+
+// settings is the table behind --set, Validate and docs/configuration.md.
+func settings() []setting {
+	return []setting{
+		duration("batch-interval", "1s", "Time between batches. Batch times are multiples of it since the Unix epoch.", func(c *Config) *time.Duration { return &c.BatchInterval }),
+		integer("executors", "1", "Executors in this process.", 1, func(c *Config) *int { return &c.Executors }),
+		integer("task-slots", "CPUs / executors, at least 1", "Tasks that one executor runs at a time.", 1, func(c *Config) *int { return &c.TaskSlots }),
+		integer("parallelism", "executors * task-slots", "Partitions of shuffles that name no number.", 1, func(c *Config) *int { return &c.Parallelism }),
+		integer("max-pending-batches", "2", "Planned batches that may wait behind the one that runs. When they do, ticks are skipped and sources wait.", 1, func(c *Config) *int { return &c.MaxPendingBatches }),
+		integer64("max-batch-records", "0 (no limit)", "Records that all sources together may put into one batch.", 0, func(c *Config) *int64 { return &c.MaxBatchRecords }),
+		size("max-batch-bytes", "memory-limit / 2", "Bytes that all sources together may put into one batch.", func(c *Config) *int64 { return &c.MaxBatchBytes }),
+		integer("max-task-failures", "4", "Failures of one task after which its job fails.", 1, func(c *Config) *int { return &c.MaxTaskFailures }),
+		choice("on-batch-failure", "What a failed batch does: stop the job, or continue with the next batch.", []string{"stop", "continue"}, func(c *Config) *string { return &c.OnBatchFailure }),
+		choice("on-lost-blocks", "What a batch does whose received blocks died with an executor: fail, or skip them, which is counted and shown.", []string{"fail", "skip"}, func(c *Config) *string { return &c.OnLostBlocks }),
+		choice("catch-up", "What becomes of missed ticks: merged into the next batches, or all made into batches.", []string{"merged", "all"}, func(c *Config) *string { return &c.CatchUp }),
+		duration("stop-timeout", "10 * batch-interval, at least 30s", "How long a graceful stop may take before it becomes an immediate one.", func(c *Config) *time.Duration { return &c.StopTimeout }),
+		size("memory-limit", "512MiB", "Memory of one executor for received blocks, kept data sets and shuffles; beyond it they go to disk.", func(c *Config) *int64 { return &c.MemoryLimit }),
+		boolean("checked", "Checked mode: everything between driver and executors is encoded, blocks are verified after each task, attempts are compared. For tests; slower.", func(c *Config) *bool { return &c.Checked }),
+		duration("block-interval", "200ms", "A receiver cuts a block at least this often.", func(c *Config) *time.Duration { return &c.BlockInterval }),
+		size("max-block-bytes", "1MiB", "A receiver cuts a block at this size.", func(c *Config) *int64 { return &c.MaxBlockBytes }),
+		float("receiver-rate", "0 (no limit)", "Records per second that one receiver may take in.", func(c *Config) *float64 { return &c.ReceiverRate }),
+		float("receiver-byte-rate", "0 (no limit)", "Bytes per second that one receiver may take in.", func(c *Config) *float64 { return &c.ReceiverBytes }),
+		duration("file-remember", "1m0s", "How old a file may be when a file stream first sees it, and how long it is known.", func(c *Config) *time.Duration { return &c.FileRemember }),
+	}
+}
+
+// withDefaults fills in what is zero.
+func (c Config) withDefaults() Config {
+	setDefault(&c.BatchInterval, time.Second)
+	setDefault(&c.Executors, 1)
+	setDefault(&c.TaskSlots, max(1, runtime.GOMAXPROCS(0)/max(1, c.Executors)))
+	setDefault(&c.Parallelism, c.Executors*c.TaskSlots)
+	setDefault(&c.MaxPendingBatches, 2)
+	setDefault(&c.MaxTaskFailures, 4)
+	setDefault(&c.OnBatchFailure, "stop")
+	setDefault(&c.OnLostBlocks, "fail")
+	setDefault(&c.CatchUp, "merged")
+	setDefault(&c.StopTimeout, max(30*time.Second, 10*c.BatchInterval))
+	setDefault(&c.MemoryLimit, 512<<20)
+	setDefault(&c.MaxBatchBytes, c.MemoryLimit/2)
+	setDefault(&c.FileRemember, time.Minute)
+	return c
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// Validate returns an error that names the first setting whose value breaks
+// its rule.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	for _, s := range settings() {
+		if err := s.check(&c); err != nil {
+			return err
+		}
+	}
+	return base.CheckInterval("setting batch-interval", c.BatchInterval)
+}
+
+// Set changes one setting by its name, as --set name=value does.
+func (c *Config) Set(name, value string) error {
+	for _, s := range settings() {
+		if s.name == name {
+			if err := s.set(c, value); err != nil {
+				return fmt.Errorf("setting %s: %w", name, err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no setting %q; the settings are %s", name, strings.Join(settingNames(), ", "))
+}
+
+func settingNames() []string {
+	var names []string
+	for _, s := range settings() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// String lists the settings with their values in effect, one per line.
+func (c Config) String() string {
+	c = c.withDefaults()
+	var b strings.Builder
+	for _, s := range settings() {
+		fmt.Fprintf(&b, "%s=%s\n", s.name, s.get(&c))
+	}
+	return b.String()
+}
+
+func (c Config) receiver() receiver.Config {
+	return receiver.Config{
+		BlockInterval: c.BlockInterval, MaxBlockBytes: c.MaxBlockBytes,
+		MaxRate: c.ReceiverRate, MaxByteRate: c.ReceiverBytes, StopTimeout: c.StopTimeout,
+	}
+}
+
+func (c Config) driver() driver.Config {
+	return driver.Config{
+		MaxPending: c.MaxPendingBatches, MaxBatchRecords: c.MaxBatchRecords, MaxBatchBytes: c.MaxBatchBytes,
+		MaxTaskFailures: c.MaxTaskFailures, OnBatchFailure: driver.Policy(c.OnBatchFailure),
+		OnLostBlocks: driver.Policy(c.OnLostBlocks), CatchUp: driver.CatchUp(c.CatchUp), StopTimeout: c.StopTimeout,
+	}
+}
+
+// field makes the row of a setting from how its type is read, printed and checked.
+func field[T any](name, def, doc string, at func(*Config) *T, parse func(string) (T, error), check func(T) string) setting {
+	return setting{
+		name: name, def: def, doc: doc,
+		set: func(c *Config, text string) error {
+			v, err := parse(text)
+			if err != nil {
+				return err
+			}
+			if rule := check(v); rule != "" {
+				return fmt.Errorf("%s: %s", text, rule)
+			}
+			*at(c) = v
+			return nil
+		},
+		get: func(c *Config) string { return fmt.Sprint(*at(c)) },
+		check: func(c *Config) error {
+			if rule := check(*at(c)); rule != "" {
+				return fmt.Errorf("setting %s is %v: %s", name, *at(c), rule)
+			}
+			return nil
+		},
+	}
+}
+
+func atLeast[T cmp.Ordered](low T) func(T) string {
+	return func(v T) string {
+		if v < low {
+			return fmt.Sprintf("must be at least %v", low)
+		}
+		return ""
+	}
+}
+
+func duration(name, def, doc string, at func(*Config) *time.Duration) setting {
+	return field(name, def, doc, at, func(s string) (time.Duration, error) {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			return 0, fmt.Errorf("%q is no duration such as 500ms or 2m", s)
+		}
+		return d, nil
+	}, func(d time.Duration) string {
+		switch {
+		case d < 0 || d == 0 && name == "batch-interval":
+			return "must be positive"
+		case d%time.Millisecond != 0:
+			return "must be a whole number of milliseconds"
+		}
+		return ""
+	})
+}
+
+func integer(name, def, doc string, low int, at func(*Config) *int) setting {
+	return field(name, def, doc, at, func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			return 0, fmt.Errorf("%q is no whole number", s)
+		}
+		return n, nil
+	}, atLeast(low))
+}
+
+func integer64(name, def, doc string, low int64, at func(*Config) *int64) setting {
+	return field(name, def, doc, at, func(s string) (int64, error) {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%q is no whole number", s)
+		}
+		return n, nil
+	}, atLeast(low))
+}
+
+func float(name, def, doc string, at func(*Config) *float64) setting {
+	return field(name, def, doc, at, func(s string) (float64, error) {
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil || f != f {
+			return 0, fmt.Errorf("%q is no number", s)
+		}
+		return f, nil
+	}, atLeast(0.0))
+}
+
+func boolean(name, doc string, at func(*Config) *bool) setting {
+	return field(name, "false", doc, at, func(s string) (bool, error) {
+		b, err := strconv.ParseBool(s)
+		if err != nil {
+			return false, fmt.Errorf("%q is neither true nor false", s)
+		}
+		return b, nil
+	}, func(bool) string { return "" })
+}
+
+func choice(name, doc string, of []string, at func(*Config) *string) setting {
+	s := field(name, of[0], doc, at, func(s string) (string, error) { return s, nil }, func(v string) string {
+		if !slices.Contains(of, v) {
+			return "must be one of " + strings.Join(of, ", ")
+		}
+		return ""
+	})
+	return s
+}
+
+var units = []struct {
+	suffix string
+	bytes  int64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"B", 1}}
+
+func size(name, def, doc string, at func(*Config) *int64) setting {
+	s := field(name, def, doc, at, func(s string) (int64, error) {
+		num, unit := s, int64(1)
+		for _, u := range units {
+			if rest, ok := strings.CutSuffix(s, u.suffix); ok {
+				num, unit = rest, u.bytes
+				break
+			}
+		}
+		n, err := strconv.ParseInt(num, 10, 64)
+		if err != nil || n > (1<<62)/unit {
+			return 0, fmt.Errorf("%q is no size such as 64MiB or 1GiB", s)
+		}
+		return n * unit, nil
+	}, atLeast(int64(0)))
+	return s
+}

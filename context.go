@@ -1,0 +1,429 @@
+package tidemill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/tidemill/tidemill/driver"
+	"github.com/tidemill/tidemill/executor"
+	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/fsys"
+	"github.com/tidemill/tidemill/internal/graph"
+	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/internal/rpc"
+)
+
+// State is where a StreamingContext is in its life.
+type State int
+
+// States.
+const (
+	// Initialized: built, not started.
+	Initialized State = iota
+	// Active: started, not stopped.
+	Active
+	// Stopped for good: a stopped context can't be started again.
+	Stopped
+)
+
+func (s State) String() string { return [...]string{"INITIALIZED", "ACTIVE", "STOPPED"}[s] }
+
+// StreamingContext is a job: Build records operations on it, then it is
+// started once and stopped once. Several contexts may run in one process. Its
+// methods may be called from any goroutine, but Build's operations come from
+// Build's own.
+type StreamingContext struct {
+	cfg Config
+	job App
+	env environment
+	g   *graph.Graph
+
+	mu        sync.Mutex
+	state     State
+	driver    *driver.Driver
+	executors []*executor.Executor
+	hub       *rpc.Hub
+	remember  bool
+	listeners []any
+}
+
+// environment is what a job gets from outside; tests replace it.
+type environment struct {
+	fs     fsys.FS
+	stdout io.Writer
+	log    hclog.Logger
+	dir    string
+	run    string
+	events driver.Log
+}
+
+// ContextOption changes what a context gets from its surroundings.
+type ContextOption func(*environment)
+
+// WithFS replaces the local file system for scratch files, file sources and
+// file outputs.
+func WithFS(f fsys.FS) ContextOption { return func(e *environment) { e.fs = f } }
+
+// WithStdout replaces the standard output of Print.
+func WithStdout(w io.Writer) ContextOption { return func(e *environment) { e.stdout = w } }
+
+// WithLogger replaces the logger, which by default discards everything.
+func WithLogger(l hclog.Logger) ContextOption { return func(e *environment) { e.log = l } }
+
+// WithDir sets the directory for scratch files; by default it is a temporary
+// one, made at the first need.
+func WithDir(dir string) ContextOption { return func(e *environment) { e.dir = dir } }
+
+// WithEventLog replaces the driver's log in memory.
+func WithEventLog(l driver.Log) ContextOption { return func(e *environment) { e.events = l } }
+
+// New builds the job's graph and checks it. The error holds everything that is
+// wrong with it.
+func New(app App, cfg Config, opts ...ContextOption) (*StreamingContext, error) {
+	env := environment{fs: fsys.Local(), stdout: os.Stdout, log: hclog.NewNullLogger(), events: &driver.MemLog{}}
+	for _, o := range opts {
+		o(&env)
+	}
+	if env.dir == "" {
+		env.dir = fmt.Sprintf("%s/tidemill-%d-%d", os.TempDir(), os.Getpid(), time.Now().UnixNano())
+	}
+	env.run = fmt.Sprintf("%x", time.Now().UnixNano())
+	if app.Name == "" {
+		return nil, errors.New("App.Name is empty: a job needs a name")
+	}
+	if app.Build == nil {
+		return nil, fmt.Errorf("job %q: App.Build is nil", app.Name)
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("job %q: %w", app.Name, err)
+	}
+	cfg = cfg.withDefaults()
+	return build(app, cfg, env)
+}
+
+// build runs Build on a fresh context.
+func build(app App, cfg Config, env environment) (ssc *StreamingContext, err error) {
+	ssc = &StreamingContext{cfg: cfg, job: app, env: env, g: graph.New(cfg.BatchInterval)}
+	defer func() {
+		if r := recover(); r != nil {
+			ssc, err = nil, fmt.Errorf("job %q: Build panicked: %v\n%s", app.Name, r, debug.Stack())
+		}
+	}()
+	berr := app.Build(ssc)
+	if err := errors.Join(berr, ssc.g.Finish()); err != nil {
+		return nil, fmt.Errorf("job %q: %w", app.Name, err)
+	}
+	return ssc, nil
+}
+
+// Name returns the job's name.
+func (ssc *StreamingContext) Name() string { return ssc.job.Name }
+
+// Config returns the settings in effect.
+func (ssc *StreamingContext) Config() Config { return ssc.cfg }
+
+// Describe returns the graph as text, one line per operator.
+func (ssc *StreamingContext) Describe() string { return ssc.g.Describe() }
+
+// Err returns what was done wrong with operations, such as adding one after
+// Build.
+func (ssc *StreamingContext) Err() error { return ssc.g.Err() }
+
+// State returns where the context is in its life.
+func (ssc *StreamingContext) State() State {
+	ssc.mu.Lock()
+	defer ssc.mu.Unlock()
+	if ssc.driver != nil {
+		select {
+		case <-ssc.driver.Done():
+			return Stopped
+		default:
+		}
+	}
+	return ssc.state
+}
+
+// Remember asks that every stream's data sets are kept for at least d, for
+// Slice. It may be called once, in Build.
+func (ssc *StreamingContext) Remember(d time.Duration) {
+	if !ssc.open("Remember") {
+		return
+	}
+	if err := base.CheckInterval("Remember: the duration", d); err != nil {
+		ssc.g.Errorf("%w", err)
+		return
+	}
+	if ssc.remember {
+		ssc.g.Errorf("Remember: duration already set as %v, can't set it to %v", ssc.g.Remember, d)
+		return
+	}
+	ssc.remember = true
+	ssc.g.Remember = d
+}
+
+// AddListener registers l, which implements any of the listener interfaces of
+// package driver. It must be called before Start.
+func (ssc *StreamingContext) AddListener(l any) {
+	ssc.mu.Lock()
+	defer ssc.mu.Unlock()
+	if ssc.state != Initialized {
+		ssc.g.Errorf("AddListener: the context is %v: listeners are added before Start", ssc.state)
+		return
+	}
+	ssc.listeners = append(ssc.listeners, l)
+}
+
+// open says whether operations may be added; if not, it records the wrong use.
+func (ssc *StreamingContext) open(what string) bool {
+	if !ssc.g.Finished() {
+		return true
+	}
+	when := "Build has returned"
+	switch ssc.State() {
+	case Active:
+		when = "starting a context"
+	case Stopped:
+		when = "stopping a context"
+	}
+	ssc.g.Errorf("%s: adding new inputs, transformations, and output operations after %s is not supported", what, when)
+	ssc.env.log.Error("wrong use", "operation", what, "reason", "operations can only be added in Build")
+	return false
+}
+
+// Start runs the job. On an active context it does nothing; on a stopped one
+// it is an error. After a failed start the context is stopped.
+func (ssc *StreamingContext) Start(ctx context.Context) error {
+	switch ssc.State() {
+	case Active:
+		ssc.env.log.Warn("the context has already been started")
+		return nil
+	case Stopped:
+		return errors.New("the StreamingContext has already been stopped and can't be started again: make a new one")
+	}
+	err := ssc.start(ctx)
+	ssc.mu.Lock()
+	defer ssc.mu.Unlock()
+	ssc.state = Active
+	if err != nil {
+		ssc.state = Stopped
+		return fmt.Errorf("job %q: %w", ssc.job.Name, err)
+	}
+	return nil
+}
+
+func (ssc *StreamingContext) start(ctx context.Context) error {
+	if err := ssc.g.CheckOutputs(); err != nil {
+		return err
+	}
+	c := ssc.cfg.driver()
+	c.Job, c.Run, c.Epoch = ssc.job.Name, ssc.env.run, 1
+	c.FS, c.Stdout, c.Events, c.Log = ssc.env.fs, ssc.env.stdout, ssc.env.events, ssc.env.log
+	ssc.mu.Lock()
+	c.Listeners = ssc.listeners
+	ssc.hub = rpc.NewHub()
+	d := driver.New(c, ssc.g)
+	ssc.driver = d
+	ssc.mu.Unlock()
+	var running []rpc.Executor
+	for range ssc.cfg.Executors {
+		e, err := ssc.startExecutor(d)
+		if err != nil {
+			_, serr := d.Stop(ctx, false)
+			for _, r := range running {
+				serr = errors.Join(serr, r.Close())
+			}
+			return errors.Join(err, serr)
+		}
+		running = append(running, e)
+	}
+	return d.Start(ctx, running)
+}
+
+// startExecutor starts an executor with a graph of its own, which must equal
+// the driver's (Invariant 11).
+func (ssc *StreamingContext) startExecutor(d *driver.Driver) (*executor.Executor, error) {
+	own, err := build(ssc.job, ssc.cfg, ssc.env)
+	if err != nil {
+		return nil, err
+	}
+	if own.g.Fingerprint() != ssc.g.Fingerprint() {
+		return nil, fmt.Errorf("Build gave another graph when it ran again; it must not depend on clock, random numbers, network, environment or global state:\n%s", strings.TrimSuffix(ssc.g.Diff(own.g), "\n")) //nolint:staticcheck // starts with the name of a field
+	}
+	ssc.mu.Lock()
+	n := len(ssc.executors) + 1
+	ssc.mu.Unlock()
+	id := base.ExecutorID(fmt.Sprintf("exec-%d", n))
+	e, err := executor.Start(executor.Config{
+		ID: id, Slots: ssc.cfg.TaskSlots, Job: ssc.job.Name, Run: ssc.env.run,
+		FS: ssc.env.fs, Dir: fmt.Sprintf("%s/%s", ssc.env.dir, id),
+		MemoryLimit: ssc.cfg.MemoryLimit, Checked: ssc.cfg.Checked,
+		Receiver: ssc.cfg.receiver(), Log: ssc.env.log.Named(string(id)),
+	}, own.g, d, ssc.hub)
+	if err != nil {
+		return nil, err
+	}
+	ssc.mu.Lock()
+	ssc.executors = append(ssc.executors, e)
+	ssc.mu.Unlock()
+	return e, nil
+}
+
+// ExecutorIDs lists the executors in the order they were started, also those
+// that are gone.
+func (ssc *StreamingContext) ExecutorIDs() []string {
+	ssc.mu.Lock()
+	defer ssc.mu.Unlock()
+	var ids []string
+	for _, e := range ssc.executors {
+		ids = append(ids, string(e.ID()))
+	}
+	return ids
+}
+
+// KillExecutor ends executor i, counted from 0, as a crash of its process
+// would: what it held is gone. It is for tests of fault tolerance.
+func (ssc *StreamingContext) KillExecutor(i int) error {
+	ssc.mu.Lock()
+	if i < 0 || i >= len(ssc.executors) {
+		n := len(ssc.executors)
+		ssc.mu.Unlock()
+		return fmt.Errorf("there is no executor %d: %d were started", i, n)
+	}
+	e := ssc.executors[i]
+	ssc.mu.Unlock()
+	e.Kill()
+	return nil
+}
+
+// AddExecutor starts one more executor while the job runs.
+func (ssc *StreamingContext) AddExecutor() error {
+	if s := ssc.State(); s != Active {
+		return fmt.Errorf("AddExecutor: the context is %v", s)
+	}
+	e, err := ssc.startExecutor(ssc.driver)
+	if err != nil {
+		return err
+	}
+	ssc.driver.AddExecutor(e)
+	return nil
+}
+
+// AwaitTermination waits until the job has ended and returns why it failed,
+// nil if it was stopped. It returns the error of ctx if that ends first.
+func (ssc *StreamingContext) AwaitTermination(ctx context.Context) error {
+	ssc.mu.Lock()
+	d, state := ssc.driver, ssc.state
+	ssc.mu.Unlock()
+	if d == nil {
+		if state == Stopped {
+			return nil
+		}
+		return errors.New("AwaitTermination: the context has not been started")
+	}
+	select {
+	case <-d.Done():
+		return d.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Stop ends the job and waits. Gracefully, it first works off what receivers
+// have accepted and what is planned, for at most the stop timeout or until ctx
+// ends; else it cancels what runs. Both say what was left. It may be called
+// before Start and more than once, but not from a listener's call.
+func (ssc *StreamingContext) Stop(ctx context.Context, graceful bool) (StopReport, error) {
+	ssc.mu.Lock()
+	d := ssc.driver
+	if d == nil {
+		ssc.state = Stopped
+		ssc.mu.Unlock()
+		return StopReport{Graceful: graceful}, nil
+	}
+	ssc.mu.Unlock()
+	if d.InListener() {
+		return StopReport{}, errors.New("Stop: cannot stop the StreamingContext within a listener's call: call it from another goroutine") //nolint:staticcheck // names the method
+	}
+	r, err := d.Stop(ctx, graceful)
+	ssc.mu.Lock()
+	ssc.state = Stopped
+	ssc.mu.Unlock()
+	return r, err
+}
+
+// Counters returns the named counters, summed over all accepted tasks.
+func (ssc *StreamingContext) Counters() map[string]int64 {
+	ssc.mu.Lock()
+	d := ssc.driver
+	ssc.mu.Unlock()
+	if d == nil {
+		return nil
+	}
+	return d.Counters()
+}
+
+// RememberedStream says how long a stream's data sets are kept, and which are held.
+type RememberedStream struct {
+	Name     string
+	Slide    time.Duration
+	Remember time.Duration
+	Held     []BatchTime
+}
+
+// Remembered tells of every stream of the graph, in the order of declaration.
+func (ssc *StreamingContext) Remembered() []RememberedStream {
+	ssc.mu.Lock()
+	d := ssc.driver
+	ssc.mu.Unlock()
+	var out []RememberedStream
+	if d == nil {
+		for _, op := range ssc.g.Ops {
+			out = append(out, RememberedStream{Name: string(op.UID), Slide: op.Slide, Remember: op.Remember})
+		}
+		return out
+	}
+	for _, r := range d.Remembered() {
+		out = append(out, RememberedStream{
+			Name: string(r.UID), Slide: time.Duration(r.Slide) * time.Millisecond,
+			Remember: time.Duration(r.Remember) * time.Millisecond, Held: r.Held,
+		})
+	}
+	return out
+}
+
+// Slice returns the remembered batches of d in [from, to]. Both ends are
+// floored to d's slide (Spark 4.2). Times that were no batch, and future ones,
+// give nothing; forgotten ones are an error.
+func Slice[T any](d DStream[T], from, to BatchTime) ([]*Batch[T], error) {
+	ssc := d.ssc
+	ssc.mu.Lock()
+	drv := ssc.driver
+	ssc.mu.Unlock()
+	if drv == nil {
+		return nil, fmt.Errorf("Slice of %q: the stream has not been initialized: the context is %v", d.Name(), ssc.State()) //nolint:staticcheck // names the function
+	}
+	sets, err := drv.Slice(d.op.UID, from, to)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*Batch[T], 0, len(sets))
+	for _, s := range sets {
+		out = append(out, &Batch[T]{b: s, key: fmt.Sprintf("%s/%s/%s/%d", ssc.job.Name, ssc.env.run, d.op.UID, int64(s.Time()))})
+	}
+	return out, nil
+}
+
+// op adds an operator to the graph.
+func (ssc *StreamingContext) op(op *plan.Op) *plan.Op {
+	ssc.g.Add(op)
+	return op
+}

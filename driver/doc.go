@@ -1,0 +1,18 @@
+// Package driver runs one job: it cuts time into batches, plans each batch
+// before it runs, schedules its tasks on executors, tracks received blocks,
+// and places receivers.
+//
+// The order is the point. A plan is in the log before any task of its batch
+// starts (Invariant 3); a block is in the log before the receiver hears so
+// (Invariant 1); a batch is done in the log before anything that it alone
+// needed is released (Invariant 5). The log is an interface; memory changes
+// only after an append succeeded (Invariant 14).
+//
+// Pure cores decide: [Generator] says which batch comes next, [Tracker] keeps
+// the received blocks, package sched the tasks. Thin shells run them, with one
+// goroutine each: the planner asks sources and appends plans, the runner takes
+// planned batches one at a time, the scheduler's loop owns sched.State, and
+// the listener bus calls listeners. Locks are taken in the order lineage,
+// tracker; none is held across IO, a send, or a call of user code, but for
+// Transform functions, which run under the lineage lock.
+package driver

@@ -1,0 +1,431 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/fsys"
+	"github.com/tidemill/tidemill/internal/graph"
+	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/internal/rpc"
+	"github.com/tidemill/tidemill/internal/sched"
+)
+
+// Policy says what becomes of the job when part of a batch can't be computed.
+type Policy string
+
+// Policies.
+const (
+	// Fail or stop: the job ends with the error.
+	PolicyStop Policy = "stop"
+	// Continue: the batch fails, the job goes on.
+	PolicyContinue Policy = "continue"
+	// Skip: what is gone is left out, counted and shown.
+	PolicySkip Policy = "skip"
+	// PolicyFail: the batch fails.
+	PolicyFail Policy = "fail"
+)
+
+// Config is what a driver needs beside its graph. Every field must be set but
+// those said to be optional.
+type Config struct {
+	Job   string
+	Run   string
+	Epoch base.Epoch
+
+	MaxPending      int
+	MaxBatchRecords int64 // per batch over all sources; 0 is no limit
+	MaxBatchBytes   int64 // likewise
+	MaxTaskFailures int
+	OnBatchFailure  Policy // stop or continue
+	OnLostBlocks    Policy // fail or skip
+	CatchUp         CatchUp
+	StopTimeout     time.Duration
+
+	FS     fsys.FS
+	Stdout io.Writer
+	Events Log
+	// Listeners and Log are optional.
+	Listeners []any
+	Log       hclog.Logger
+}
+
+// Driver runs one job. All methods may be called from any goroutine.
+type Driver struct {
+	cfg   Config
+	g     *graph.Graph
+	gen   *Generator
+	bus   *bus
+	sched *scheduler
+
+	hard   context.Context // ends when everything must end at once
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+
+	planned  chan *planned // bounded by the generator
+	slot     chan struct{} // a batch is done: the planner may look again
+	stop     chan struct{} // closed: a graceful stop has begun
+	stopOnce sync.Once
+	ended    chan struct{} // closed when all of the driver has ended
+	started  time.Time
+
+	lmu     sync.Mutex
+	lineage *plan.Lineage
+	first   base.BatchTime // that ran
+
+	tmu       sync.Mutex
+	tracker   *Tracker
+	receivers map[base.UID]*placed
+
+	mu        sync.Mutex
+	executors map[base.ExecutorID]rpc.Executor
+	order     []base.ExecutorID
+	err       error // why the job failed
+	report    StopReport
+	counters  map[string]int64
+	pending   []base.BatchTime
+
+	batchCounters   map[string]int64 // of the batch that runs
+	batchCountersOf base.BatchTime
+
+	receiving sync.WaitGroup // receivers that have not ended
+	watchers  sync.WaitGroup // of executors
+}
+
+// planned is a batch on its way from the planner to the runner.
+type planned struct {
+	plan *plan.Batch
+	at   time.Time
+}
+
+// StopReport says what a stop left.
+type StopReport struct {
+	Graceful  bool
+	Completed int64            // batches that are done, failed ones included
+	Failed    int64            // of them with a failure
+	Skipped   int64            // ticks that got no batch of their own
+	Pending   []base.BatchTime // planned, not done
+	Blocks    int              // received, in no batch
+	Records   int64            // in those blocks
+}
+
+// String sums the report up in one line.
+func (r StopReport) String() string {
+	how := "stopped at once"
+	if r.Graceful {
+		how = "stopped gracefully"
+	}
+	s := fmt.Sprintf("%s: %d batches done", how, r.Completed)
+	if r.Failed > 0 {
+		s += fmt.Sprintf(" (%d with failures)", r.Failed)
+	}
+	if len(r.Pending) == 0 && r.Blocks == 0 {
+		return s + ", nothing left"
+	}
+	return s + fmt.Sprintf("; left: %d planned batches, %d received records in %d blocks", len(r.Pending), r.Records, r.Blocks)
+}
+
+// New returns a driver that has not started yet. Executors report to it from
+// their own start on.
+func New(cfg Config, g *graph.Graph) *Driver {
+	if cfg.Log == nil {
+		cfg.Log = hclog.NewNullLogger()
+	}
+	d := &Driver{
+		cfg: cfg, g: g,
+		planned: make(chan *planned, cfg.MaxPending+1),
+		slot:    make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
+		lineage:   plan.NewLineage(g.Ops),
+		receivers: map[base.UID]*placed{},
+		executors: map[base.ExecutorID]rpc.Executor{},
+		counters:  map[string]int64{},
+	}
+	var streams []base.UID
+	for _, s := range g.Sources {
+		if s.Receiver != nil {
+			streams = append(streams, s.Op.UID)
+		}
+	}
+	d.tracker = NewTracker(streams)
+	d.hard, d.cancel = context.WithCancelCause(context.Background())
+	d.bus = newBus(cfg.Listeners, func(l, r any) {
+		cfg.Log.Error("listener panicked", "listener", fmt.Sprintf("%T", l), "panic", fmt.Sprint(r))
+	})
+	d.sched = newScheduler(d, sched.Config{MaxTaskFailures: cfg.MaxTaskFailures})
+	return d
+}
+
+// Start runs the job on the given executors until [Driver.Stop] or a failure.
+// After an error the driver has ended.
+func (d *Driver) Start(ctx context.Context, executors []rpc.Executor) error {
+	now := time.Now()
+	d.started = now
+	d.gen = NewGenerator(d.g.Interval, d.cfg.MaxPending+1, d.cfg.CatchUp, slideRules(d.g), base.TimeOf(now))
+	err := d.cfg.Events.Append(ctx, DriverStarted{Epoch: d.cfg.Epoch, Run: d.cfg.Run, Digest: d.g.Fingerprint()})
+	for _, s := range d.g.Sources {
+		if err == nil && s.Planner != nil {
+			err = s.Planner.Open(ctx, base.TimeOf(now))
+		}
+	}
+	if err != nil {
+		d.fail(err)
+		close(d.planned)
+		d.wg.Go(d.runAll)
+		go d.finish()
+		<-d.ended
+		return err
+	}
+	for _, e := range executors {
+		d.AddExecutor(e)
+	}
+	tell(d.hard, d.bus, func(l StartedListener) { l.OnStreamingStarted(now) })
+	for _, s := range d.g.Sources {
+		if s.Receiver != nil {
+			d.receiving.Add(1)
+			d.place(s)
+		}
+	}
+	d.wg.Go(d.planAll)
+	d.wg.Go(d.runAll)
+	go d.finish()
+	return nil
+}
+
+// slideRules lists the slides longer than the batch interval. A slide belongs
+// to the operator that introduces it and those behind it.
+func slideRules(g *graph.Graph) []SlideRule {
+	windows := map[time.Duration]time.Duration{}
+	for _, op := range g.Ops {
+		if op.Slide > g.Interval {
+			windows[op.Slide] = max(windows[op.Slide], op.Window)
+		}
+	}
+	var out []SlideRule
+	for _, op := range g.Ops {
+		if w, ok := windows[op.Slide]; ok {
+			out = append(out, SlideRule{Slide: op.Slide, Window: w})
+			delete(windows, op.Slide)
+		}
+	}
+	return out
+}
+
+// finish waits for the ends of planner and runner and closes what is left.
+func (d *Driver) finish() {
+	d.wg.Wait()
+	d.cancel(base.ErrStopped)
+	d.sched.close()
+	var errs []error
+	for _, s := range d.g.Sources {
+		if s.Planner != nil {
+			errs = append(errs, s.Planner.Close())
+		}
+	}
+	for _, e := range d.live() {
+		errs = append(errs, e.Close())
+	}
+	for _, c := range d.g.Closers {
+		errs = append(errs, c())
+	}
+	d.watchers.Wait()
+	d.bus.close()
+	blocks, records := d.waiting()
+	d.mu.Lock()
+	d.report.Skipped = d.gen.SkippedTicks()
+	d.report.Pending = append([]base.BatchTime(nil), d.pending...)
+	d.report.Blocks, d.report.Records = blocks, records
+	if err := errors.Join(errs...); err != nil && d.err == nil {
+		d.err = err
+	}
+	d.mu.Unlock()
+	close(d.ended)
+}
+
+func (d *Driver) waiting() (int, int64) {
+	d.tmu.Lock()
+	defer d.tmu.Unlock()
+	return d.tracker.Waiting()
+}
+
+// fail ends the job with an error; the first one counts.
+func (d *Driver) fail(err error) {
+	d.mu.Lock()
+	if d.err == nil && d.hard.Err() == nil {
+		d.err = err
+	}
+	d.mu.Unlock()
+	d.cancel(err)
+}
+
+// Done is closed when the driver and all that it runs have ended.
+func (d *Driver) Done() <-chan struct{} { return d.ended }
+
+// Err returns why the job failed, nil if it runs or was stopped well.
+func (d *Driver) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// Report says what the stop left; it is complete once Done is closed.
+func (d *Driver) Report() StopReport {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.report
+}
+
+// Counters returns the sums of all counters of accepted tasks.
+func (d *Driver) Counters() map[string]int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.counters)
+}
+
+// InListener reports whether the caller runs inside a listener's call.
+func (d *Driver) InListener() bool { return d.bus.inside() }
+
+// Stop ends the job and waits until it has ended. A graceful stop lets
+// receivers store what they have, puts all received blocks into batches and
+// runs every planned batch; when StopTimeout passes or ctx ends before that,
+// it becomes an immediate one and says so. An immediate stop cancels tasks
+// and leaves planned batches.
+func (d *Driver) Stop(ctx context.Context, graceful bool) (StopReport, error) {
+	var err error
+	if graceful {
+		d.stopOnce.Do(func() { close(d.stop) })
+		timer := time.NewTimer(d.cfg.StopTimeout)
+		defer timer.Stop()
+		select {
+		case <-d.ended:
+			d.mu.Lock()
+			d.report.Graceful = d.err == nil
+			d.mu.Unlock()
+		case <-timer.C:
+			err = fmt.Errorf("a graceful stop did not end within the stop timeout of %v", d.cfg.StopTimeout)
+		case <-ctx.Done():
+			err = fmt.Errorf("a graceful stop was cut short: %w", context.Cause(ctx))
+		}
+	}
+	d.cancel(base.ErrStopped)
+	<-d.ended
+	r := d.Report()
+	if err != nil {
+		err = fmt.Errorf("%w; left: %d planned batches, %d received records in %d blocks", err, len(r.Pending), r.Records, r.Blocks)
+	}
+	return r, err
+}
+
+// AddExecutor takes an executor into use. It gets the plans of all remembered
+// batches first.
+func (d *Driver) AddExecutor(e rpc.Executor) {
+	d.lmu.Lock()
+	failed := d.lineage.Failed()
+	for _, b := range d.lineage.Batches() {
+		_ = e.Send(rpc.Plan{Batch: *b, Failed: failed}) // an executor that is gone says so by Gone
+	}
+	d.mu.Lock()
+	d.executors[e.ID()] = e
+	d.order = append(d.order, e.ID())
+	d.mu.Unlock()
+	d.lmu.Unlock()
+	d.sched.do(func() { d.sched.apply(d.sched.state.AddExecutor(e.ID(), e.Slots())) })
+	d.watchers.Go(func() {
+		select {
+		case <-e.Gone():
+			d.executorLost(e.ID())
+		case <-d.hard.Done():
+		}
+	})
+}
+
+// executorLost drops what an executor held and finds new places for its
+// receivers.
+func (d *Driver) executorLost(id base.ExecutorID) {
+	if d.hard.Err() != nil {
+		return
+	}
+	d.mu.Lock()
+	delete(d.executors, id)
+	left := len(d.executors)
+	d.mu.Unlock()
+	d.alarm(Alarm{Kind: "executor", Subject: string(id), Message: fmt.Sprintf("executor %s is lost, %d left", id, left)})
+	if d.cfg.OnLostBlocks == PolicySkip {
+		d.tmu.Lock()
+		blocks := d.tracker.LostOf(id)
+		d.tmu.Unlock()
+		d.giveUp(blocks, fmt.Sprintf("executor %s, which held them, is lost", id))
+	}
+	d.sched.do(func() { d.sched.lose(id) })
+	d.replace(id)
+	if left == 0 {
+		d.fail(errors.New("all executors are lost"))
+	}
+}
+
+// giveUp logs blocks as lost and tells everybody to read them as empty.
+func (d *Driver) giveUp(blocks []plan.Block, reason string) {
+	if len(blocks) == 0 {
+		return
+	}
+	ids := make([]base.BlockID, 0, len(blocks))
+	var records int64
+	for _, b := range blocks {
+		ids = append(ids, b.ID)
+		records += int64(b.Records)
+	}
+	// Invariant 9: a loss that the policy allows is logged, counted, shown.
+	if err := d.cfg.Events.Append(d.hard, BlocksLost{Blocks: ids, Records: records, Reason: reason}); err != nil {
+		d.fail(err)
+		return
+	}
+	d.tmu.Lock()
+	d.tracker.Drop(ids)
+	d.tmu.Unlock()
+	d.mu.Lock()
+	d.counters[CounterLostRecords] += records
+	d.mu.Unlock()
+	d.broadcast(rpc.BlocksLost{Blocks: ids})
+	d.alarm(Alarm{Kind: "blocks-lost", Message: fmt.Sprintf("%d records in %d received blocks are lost and left out: %s", records, len(ids), reason)})
+}
+
+// CounterLostRecords counts the records that OnLostBlocks: skip left out.
+const CounterLostRecords = "tidemill.lost-records"
+
+// live returns the executors in the order they came.
+func (d *Driver) live() []rpc.Executor {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []rpc.Executor
+	for _, id := range d.order {
+		if e := d.executors[id]; e != nil {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// broadcast sends a message to all executors. One that is gone is noticed by
+// its Gone.
+func (d *Driver) broadcast(m rpc.ToExecutor) {
+	for _, e := range d.live() {
+		_ = e.Send(m)
+	}
+}
+
+func (d *Driver) alarm(a Alarm) {
+	d.cfg.Log.Warn(a.Message, "alarm", a.Kind, "subject", a.Subject)
+	tell(d.hard, d.bus, func(l AlarmListener) { l.OnAlarm(a) })
+}
+
+// Mismatch implements [rpc.Driver].
+func (d *Driver) Mismatch(executor base.ExecutorID, t base.BatchTime, message string) {
+	d.fail(fmt.Errorf("batch %s: %s", t, message))
+}

@@ -1,0 +1,164 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+
+	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/fsys"
+	"github.com/tidemill/tidemill/rdd"
+)
+
+// Manifest is the content of a committed directory's _SUCCESS file.
+type Manifest struct {
+	Version int            `json:"version"`
+	Job     string         `json:"job"`
+	Run     string         `json:"run"`
+	Output  base.UID       `json:"output"`
+	TimeMS  int64          `json:"time_ms"`
+	Records int64          `json:"records"`
+	Parts   []ManifestPart `json:"parts"`
+}
+
+// ManifestPart describes a file of a committed directory.
+type ManifestPart struct {
+	Name    string `json:"name"`
+	Records int64  `json:"records"`
+	Bytes   int64  `json:"bytes"`
+	CRC32C  string `json:"crc32c"`
+}
+
+const manifestVersion = 1
+
+// CommitFiles returns the driver's side of a file output: tasks write into a
+// staging directory, the chosen attempts are gathered with a manifest, and one
+// rename makes them visible. A final directory with a manifest means that the
+// batch is done; it is never touched.
+func CommitFiles(dir string, epoch base.Epoch, keepEmpty bool) OutputRun {
+	swept := false
+	return func(ctx context.Context, b *OutputBatch) error {
+		fsy, name := b.FS(), b.out.UID
+		final := rdd.FinalDir(dir, name, b.t)
+		if done, err := committed(fsy, final); done || err != nil {
+			return err
+		}
+		if err := fsy.MkdirAll(dir); err != nil {
+			return err
+		}
+		if !swept {
+			if err := sweepStaging(fsy, dir, name); err != nil {
+				return err
+			}
+			swept = true
+		}
+		staging := rdd.StagingDir(dir, name, b.t, epoch)
+		if err := fsy.RemoveAll(staging); err != nil {
+			return err
+		}
+		if err := fsy.Mkdir(staging); err != nil {
+			return err
+		}
+		files, err := b.writtenFiles(ctx)
+		if err != nil {
+			return err
+		}
+		m := Manifest{Version: manifestVersion, Job: b.d.cfg.Job, Run: b.d.cfg.Run, Output: name, TimeMS: int64(b.t), Parts: []ManifestPart{}}
+		for _, f := range files {
+			m.Records += f.Records
+		}
+		if m.Records == 0 && !keepEmpty {
+			return fsy.RemoveAll(staging)
+		}
+		out := path.Join(staging, "out")
+		if err := gather(fsy, out, files, &m); err != nil {
+			return err
+		}
+		if err := fsy.Rename(out, final); err != nil {
+			// A rename whose target exists is read back, not retried.
+			if done, cerr := committed(fsy, final); cerr != nil || !done {
+				return errors.Join(err, cerr)
+			}
+		}
+		if err := fsy.SyncDir(dir); err != nil {
+			return err
+		}
+		return fsy.RemoveAll(staging)
+	}
+}
+
+// committed reports whether dir is a finished output. A directory without a
+// manifest at its place is somebody else's.
+func committed(fsy fsys.FS, dir string) (bool, error) {
+	_, err := fsy.Stat(path.Join(dir, "_SUCCESS"))
+	if err == nil {
+		return true, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if _, err := fsy.Stat(dir); err == nil {
+		return false, fmt.Errorf("output directory %q exists without _SUCCESS: it was not made by this job; move it away", dir)
+	}
+	return false, nil
+}
+
+func (b *OutputBatch) writtenFiles(ctx context.Context) ([]rdd.WrittenFile, error) {
+	raw, err := b.RunTasks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	files := make([]rdd.WrittenFile, len(raw))
+	for i, r := range raw {
+		if files[i], err = rdd.DecodeWrittenFile(r); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// gather moves the chosen attempts into out and writes the manifest.
+func gather(fsy fsys.FS, out string, files []rdd.WrittenFile, m *Manifest) error {
+	if err := fsy.Mkdir(out); err != nil {
+		return err
+	}
+	for part, f := range files {
+		if f.Path == "" {
+			continue
+		}
+		name := rdd.PartFile(part)
+		if err := fsy.Rename(f.Path, path.Join(out, name)); err != nil {
+			return err
+		}
+		m.Parts = append(m.Parts, ManifestPart{Name: name, Records: f.Records, Bytes: f.Bytes, CRC32C: fmt.Sprintf("%08x", f.CRC)})
+	}
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := fsys.WriteFile(fsy, path.Join(out, "_SUCCESS"), append(text, '\n')); err != nil {
+		return err
+	}
+	return fsy.SyncDir(out)
+}
+
+// sweepStaging removes what an earlier epoch left behind.
+func sweepStaging(fsy fsys.FS, dir string, name base.UID) error {
+	infos, err := fsy.List(dir)
+	if err != nil {
+		return err
+	}
+	stale := regexp.MustCompile(`^\.` + regexp.QuoteMeta(string(name)) + `-\d+\.\d+$`)
+	for _, i := range infos {
+		if i.Dir && stale.MatchString(i.Name) {
+			if err := fsy.RemoveAll(path.Join(dir, i.Name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/fsys"
+	"github.com/tidemill/tidemill/internal/graph"
+	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/rdd"
+)
+
+// FileSource plans the new files of a directory. A file belongs to the first
+// batch T with ignore < mtime <= T, where ignore is the start of the job or T
+// less the remember duration, whichever is later (Spark 4.2). It is known by
+// name, size and time, so a rewritten file is taken again.
+type FileSource struct {
+	FS fsys.FS
+	// Dir is a directory, or a pattern that names several.
+	Dir string
+	// Existing also takes files that are older than the start, within Remember.
+	Existing bool
+	// Interval is the batch interval, Remember the time that files are known
+	// for: at least one interval.
+	Interval time.Duration
+	Remember time.Duration
+
+	start   base.BatchTime
+	known   map[rdd.File]bool // found and within reach: waiting or taken
+	waiting []rdd.File        // found, in no batch yet
+}
+
+// Window is Remember rounded up to whole intervals.
+func (s *FileSource) Window() time.Duration {
+	return (s.Remember + s.Interval - 1) / s.Interval * s.Interval
+}
+
+// Open implements [graph.Planner]. A directory that is not there may appear
+// later; one that can't be read is an error.
+func (s *FileSource) Open(_ context.Context, start base.BatchTime) error {
+	s.start = start
+	s.known = map[rdd.File]bool{}
+	dirs, err := fsys.Glob(s.FS, s.Dir)
+	for _, d := range dirs {
+		if err == nil {
+			_, err = s.FS.List(d)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("file source: directory %q can't be read: %w", s.Dir, err)
+	}
+	return nil
+}
+
+// Plan implements [graph.Planner].
+func (s *FileSource) Plan(_ context.Context, t base.BatchTime, limit graph.Limit) (plan.Input, error) {
+	if err := s.find(t); err != nil {
+		return plan.Input{}, err
+	}
+	files := s.waiting
+	in := plan.Input{Records: -1}
+	for i, f := range files {
+		// A file has at least a byte for every record, so the record limit
+		// bounds nothing more than the byte limit would.
+		if i > 0 && limit.Bytes > 0 && in.Bytes+f.Size > limit.Bytes {
+			files = files[:i]
+			break
+		}
+		in.Bytes += f.Size
+	}
+	in.Parts = len(files)
+	var err error
+	in.Data, err = msgpack.Marshal(files)
+	return in, err
+}
+
+// Planned implements [graph.Planner].
+func (s *FileSource) Planned(_ base.BatchTime, in plan.Input) {
+	s.waiting = slices.Delete(s.waiting, 0, in.Parts)
+}
+
+// Close implements [graph.Planner].
+func (s *FileSource) Close() error { return nil }
+
+// Files decodes the files of an input.
+func Files(in plan.Input) ([]rdd.File, error) {
+	var files []rdd.File
+	err := msgpack.Unmarshal(in.Data, &files)
+	return files, err
+}
+
+// find looks for files that belong to t and forgets those out of reach.
+func (s *FileSource) find(t base.BatchTime) error {
+	ignore := t.Add(-s.Window())
+	if !s.Existing {
+		ignore = max(ignore, s.start)
+	}
+	dirs, err := fsys.Glob(s.FS, s.Dir)
+	if err != nil {
+		return err
+	}
+	var found []rdd.File
+	for _, dir := range dirs {
+		infos, err := s.FS.List(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it went away in between
+		}
+		if err != nil {
+			return err
+		}
+		for _, i := range infos {
+			mtime := base.TimeOf(i.ModTime)
+			if i.Dir || mtime <= ignore || mtime > t || skippedName(i.Name) {
+				continue
+			}
+			f := rdd.File{Path: path.Join(dir, i.Name), Size: i.Size, ModTime: int64(mtime)}
+			if !s.known[f] {
+				found = append(found, f)
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b rdd.File) int {
+		return cmp.Or(cmp.Compare(a.ModTime, b.ModTime), strings.Compare(a.Path, b.Path))
+	})
+	for f := range s.known {
+		if base.BatchTime(f.ModTime) <= ignore {
+			delete(s.known, f)
+		}
+	}
+	for _, f := range found {
+		s.known[f] = true
+	}
+	s.waiting = append(s.waiting, found...)
+	return nil
+}
+
+// skippedName says whether a name is hidden, private or still being written.
+func skippedName(name string) bool {
+	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") ||
+		strings.HasSuffix(name, ".tmp") || strings.HasSuffix(name, "._COPYING_")
+}

@@ -1,0 +1,270 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/graph"
+	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/internal/rpc"
+)
+
+// planAll is the planner's goroutine: it waits for batch times, plans batches
+// and hands them to the runner, until the job stops.
+func (d *Driver) planAll() {
+	defer close(d.planned)
+	if err := d.planTicks(); err != nil {
+		d.fail(err)
+		return
+	}
+	if d.hard.Err() != nil {
+		return
+	}
+	// A graceful stop: what the receivers have accepted becomes blocks, the
+	// blocks become batches, usually one. Offset and file sources take part in
+	// the first.
+	d.stopReceivers()
+	for first := true; d.hard.Err() == nil; first = false {
+		if blocks, _ := d.waiting(); blocks == 0 {
+			return
+		}
+		d.mu.Lock()
+		t := d.gen.Drain(base.TimeOf(time.Now()))
+		d.mu.Unlock()
+		if err := d.plan(t, first); err != nil {
+			d.fail(err)
+			return
+		}
+	}
+}
+
+func (d *Driver) planTicks() error {
+	alarmed := false
+	for {
+		now := base.TimeOf(time.Now())
+		d.mu.Lock()
+		step := d.gen.Next(now)
+		behind := d.gen.Behind(now)
+		last := d.gen.Last()
+		d.mu.Unlock()
+		if behind && !alarmed {
+			d.alarm(Alarm{Kind: "clock", Batch: last, Message: fmt.Sprintf("the clock says %s, more than a batch interval before the last batch %s: no batch starts until it has caught up", now, last)})
+		}
+		alarmed = behind
+		var timer *time.Timer
+		var tick <-chan time.Time
+		switch {
+		case step.Ready:
+			if step.Skipped > 0 {
+				d.alarm(Alarm{Kind: "skipped", Batch: step.Plan, Message: fmt.Sprintf("%d ticks before batch %s got no batch of their own: the job is behind, its sources wait", step.Skipped, step.Plan)})
+			}
+			if err := d.plan(step.Plan, true); err != nil {
+				if d.hard.Err() != nil {
+					return nil
+				}
+				return err
+			}
+			if d.stopping() {
+				return nil
+			}
+			continue
+		case !step.Full:
+			timer = time.NewTimer(time.Until(step.Wait.Time()))
+			tick = timer.C
+		}
+		select {
+		case <-tick:
+		case <-d.slot:
+		case <-d.stop:
+		case <-d.hard.Done():
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+		if d.stopping() {
+			return nil
+		}
+	}
+}
+
+// plan makes the plan of t, durable, and queues it (Invariant 3). planners
+// says whether sources without receiver take part.
+func (d *Driver) plan(t base.BatchTime, planners bool) error {
+	b := &plan.Batch{Time: t}
+	limit := d.limitPer()
+	for _, s := range d.g.Sources {
+		b.Inputs = append(b.Inputs, d.input(s, t, limit, planners))
+	}
+	for _, v := range d.g.Values {
+		data, err := makeValue(d.hard, v, t)
+		if err != nil {
+			return err
+		}
+		b.Values = append(b.Values, plan.Value{UID: v.UID, Data: data})
+	}
+	if err := d.cfg.Events.Append(d.hard, BatchPlanned{Batch: *b}); err != nil {
+		return fmt.Errorf("driver: log the plan of batch %s: %w", t, err)
+	}
+	// The log has it: now memory may change.
+	for i, s := range d.g.Sources {
+		in := b.Inputs[i]
+		if s.Planner != nil {
+			if planners && !in.Absent {
+				s.Planner.Planned(t, in)
+			}
+			continue
+		}
+		d.tmu.Lock()
+		d.tracker.Allocate(in.UID, len(in.Blocks))
+		d.tmu.Unlock()
+	}
+	d.mu.Lock()
+	d.gen.Planned(t)
+	d.pending = append(d.pending, t)
+	d.mu.Unlock()
+	at := time.Now()
+	info := d.batchInfo(b, at)
+	tell(d.hard, d.bus, func(l BatchSubmittedListener) { l.OnBatchSubmitted(info) })
+	select {
+	case d.planned <- &planned{plan: b, at: at}:
+	case <-d.hard.Done():
+	}
+	return nil
+}
+
+// input asks one source for its part. A source that can't plan is no batch
+// failure: its position stays, the batch goes on without it, an alarm is raised.
+func (d *Driver) input(s *graph.Source, t base.BatchTime, limit graph.Limit, planners bool) (in plan.Input) {
+	uid := s.Op.UID
+	if s.Planner == nil {
+		return d.received(uid, limit)
+	}
+	if !planners {
+		return plan.Input{UID: uid, Absent: true}
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			in = d.cannotPlan(uid, t, fmt.Sprintf("panic: %v\n%s", r, debug.Stack()))
+		}
+	}()
+	in, err := s.Planner.Plan(d.hard, t, limit)
+	if err != nil {
+		return d.cannotPlan(uid, t, err.Error())
+	}
+	in.UID = uid
+	return in
+}
+
+func (d *Driver) cannotPlan(uid base.UID, t base.BatchTime, why string) plan.Input {
+	if d.hard.Err() == nil {
+		d.alarm(Alarm{Kind: "source", Batch: t, Subject: string(uid), Message: fmt.Sprintf("source %q can't plan batch %s, which goes on without it: %s", uid, t, why)})
+	}
+	return plan.Input{UID: uid, Absent: true}
+}
+
+func makeValue(ctx context.Context, v *graph.Value, t base.BatchTime) (data []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("broadcast value %q of batch %s: panic: %v", v.UID, t, r)
+		}
+	}()
+	data, err = v.Make(ctx, t)
+	if err != nil {
+		return nil, fmt.Errorf("broadcast value %q of batch %s: %w", v.UID, t, err)
+	}
+	return data, v.Set(t, data)
+}
+
+func (d *Driver) batchInfo(b *plan.Batch, at time.Time) BatchInfo {
+	info := BatchInfo{Time: b.Time, Records: b.Records(), Submitted: at}
+	for _, in := range b.Inputs {
+		info.Inputs = append(info.Inputs, InputInfo{Stream: in.UID, Records: in.Records, Bytes: in.Bytes, Absent: in.Absent})
+	}
+	return info
+}
+
+// batchOver makes room for the next batch.
+func (d *Driver) batchOver(t base.BatchTime, failed bool) {
+	d.mu.Lock()
+	d.gen.Done()
+	d.pending = slices.DeleteFunc(d.pending, func(p base.BatchTime) bool { return p == t })
+	d.report.Completed++
+	if failed {
+		d.report.Failed++
+	}
+	d.mu.Unlock()
+	select {
+	case d.slot <- struct{}{}:
+	default:
+	}
+}
+
+// release forgets what nothing after t needs. The log says so before anything
+// is deleted (Invariant 5).
+func (d *Driver) release(t base.BatchTime) error {
+	d.lmu.Lock()
+	gone := map[base.BatchTime]*plan.Batch{}
+	for _, b := range d.lineage.Batches() {
+		gone[b.Time] = b
+	}
+	rel := d.lineage.Release(t)
+	d.lmu.Unlock()
+	m := rpc.Release{Done: t, Batches: rel.Batches}
+	for _, bt := range rel.Batches {
+		for _, in := range gone[bt].Inputs {
+			for _, b := range in.Blocks {
+				m.Blocks = append(m.Blocks, b.Key)
+			}
+		}
+	}
+	if len(rel.Batches) > 0 {
+		if err := d.cfg.Events.Append(d.hard, Released{Done: t, Batches: rel.Batches}); err != nil {
+			return err
+		}
+		for _, v := range d.g.Values {
+			v.Release(rel.Batches[len(rel.Batches)-1])
+		}
+	}
+	d.broadcast(m)
+	d.sched.do(func() { d.sched.release(rel.Sets) })
+	return nil
+}
+
+// blocksOf finds the planned blocks of an error.
+func (d *Driver) blocksOf(e *base.LostBlocksError) []plan.Block {
+	d.lmu.Lock()
+	defer d.lmu.Unlock()
+	b := d.lineage.Batch(e.Batch)
+	if b == nil {
+		return nil
+	}
+	var out []plan.Block
+	for _, in := range b.Inputs {
+		for _, blk := range in.Blocks {
+			if slices.Contains(e.Blocks, blk.ID) {
+				out = append(out, blk)
+			}
+		}
+	}
+	return out
+}
+
+// count merges the counters of one accepted task.
+func (d *Driver) count(counters map[string]int64, t base.BatchTime) {
+	if len(counters) == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.batchCounters == nil || d.batchCountersOf != t {
+		d.batchCounters, d.batchCountersOf = map[string]int64{}, t
+	}
+	for name, n := range counters {
+		d.counters[name] += n
+		d.batchCounters[name] += n
+	}
+}

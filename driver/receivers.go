@@ -1,0 +1,233 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/graph"
+	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/internal/rpc"
+	"github.com/tidemill/tidemill/receiver"
+)
+
+// placed says where a stream's receiver runs.
+type placed struct {
+	source *graph.Source
+	epoch  base.Epoch
+	at     base.ExecutorID
+	ended  bool // for good
+}
+
+// place starts a stream's receiver on the executor with the fewest receivers.
+// The registration is in the log before the start is sent, and from then on
+// older epochs are refused (Invariant 7).
+func (d *Driver) place(s *graph.Source) {
+	stream := s.Op.UID
+	for {
+		at := d.leastLoaded()
+		if at == nil {
+			return // executorLost fails the job when none is left
+		}
+		d.tmu.Lock()
+		epoch := d.tracker.NextEpoch(stream)
+		d.tmu.Unlock()
+		if err := d.cfg.Events.Append(d.hard, ReceiverRegistered{Stream: stream, Epoch: epoch}); err != nil {
+			d.fail(err)
+			return
+		}
+		d.tmu.Lock()
+		d.tracker.Register(stream, epoch)
+		d.receivers[stream] = &placed{source: s, epoch: epoch, at: at.ID()}
+		d.tmu.Unlock()
+		if at.Send(rpc.StartReceiver{Stream: stream, Epoch: epoch}) == nil {
+			return
+		}
+	}
+}
+
+func (d *Driver) leastLoaded() rpc.Executor {
+	load := map[base.ExecutorID]int{}
+	d.tmu.Lock()
+	for _, p := range d.receivers {
+		load[p.at]++
+	}
+	d.tmu.Unlock()
+	var best rpc.Executor
+	for _, e := range d.live() {
+		if best == nil || load[e.ID()] < load[best.ID()] {
+			best = e
+		}
+	}
+	return best
+}
+
+// replace finds new places for the receivers of a lost executor.
+func (d *Driver) replace(lost base.ExecutorID) {
+	d.tmu.Lock()
+	var again []*graph.Source
+	for _, p := range d.receivers {
+		if p.at == lost && !p.ended {
+			again = append(again, p.source)
+			p.at = ""
+		}
+	}
+	d.tmu.Unlock()
+	stopping := d.stopping()
+	for _, s := range again {
+		if stopping {
+			d.receiverEnded(s.Op.UID)
+		} else {
+			d.place(s)
+		}
+	}
+}
+
+func (d *Driver) stopping() bool {
+	select {
+	case <-d.stop:
+		return true
+	case <-d.hard.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func (d *Driver) receiverEnded(stream base.UID) {
+	d.tmu.Lock()
+	p := d.receivers[stream]
+	first := p != nil && !p.ended
+	if first {
+		p.ended = true
+	}
+	d.tmu.Unlock()
+	if first {
+		d.receiving.Done()
+	}
+}
+
+// stopReceivers asks all receivers to end, and waits until they have stored
+// what they accepted.
+func (d *Driver) stopReceivers() {
+	d.tmu.Lock()
+	var running []placed
+	for _, p := range d.receivers {
+		if !p.ended {
+			running = append(running, *p)
+		}
+	}
+	d.tmu.Unlock()
+	for _, p := range running {
+		d.mu.Lock()
+		e := d.executors[p.at]
+		d.mu.Unlock()
+		if e == nil || e.Send(rpc.StopReceiver{Stream: p.source.Op.UID, Epoch: p.epoch}) != nil {
+			d.receiverEnded(p.source.Op.UID)
+		}
+	}
+	all := make(chan struct{})
+	go func() {
+		d.receiving.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+	case <-d.hard.Done():
+		for _, p := range running {
+			d.receiverEnded(p.source.Op.UID)
+		}
+		<-all
+	}
+}
+
+// ReceiverEvent implements [rpc.Driver].
+func (d *Driver) ReceiverEvent(ev rpc.ReceiverEvent) {
+	d.tmu.Lock()
+	p := d.receivers[ev.Stream]
+	current := p != nil && p.epoch == ev.Epoch
+	d.tmu.Unlock()
+	if !current {
+		return // of a fenced epoch (Invariant 7)
+	}
+	info := ReceiverInfo{Stream: ev.Stream, Epoch: ev.Epoch, Executor: ev.Executor, Message: ev.Message}
+	switch ev.Kind {
+	case receiver.Started.String():
+		tell(d.hard, d.bus, func(l ReceiverStartedListener) { l.OnReceiverStarted(info) })
+	case receiver.Error.String(), receiver.Restarting.String():
+		d.cfg.Log.Warn("receiver", "stream", ev.Stream, "what", ev.Kind, "message", ev.Message)
+		tell(d.hard, d.bus, func(l ReceiverErrorListener) { l.OnReceiverError(info) })
+	case receiver.Failed.String():
+		tell(d.hard, d.bus, func(l ReceiverErrorListener) { l.OnReceiverError(info) })
+		if ev.Fatal {
+			d.fail(fmt.Errorf("receiver %q: %s", ev.Stream, ev.Message))
+		}
+	case receiver.Stopped.String():
+		tell(d.hard, d.bus, func(l ReceiverStoppedListener) { l.OnReceiverStopped(info) })
+	}
+	if !ev.Ended {
+		return
+	}
+	if ev.Message == "" || d.stopping() { // a source that has ended for good, or a stop
+		d.receiverEnded(ev.Stream)
+		return
+	}
+	// It failed for a reason that another executor, or a little time, may mend.
+	d.watchers.Go(func() {
+		select {
+		case <-time.After(time.Second):
+		case <-d.stop:
+		case <-d.hard.Done():
+		}
+		if d.stopping() {
+			d.receiverEnded(ev.Stream)
+			return
+		}
+		d.place(p.source)
+	})
+}
+
+// AddBlock implements [rpc.Driver].
+func (d *Driver) AddBlock(ctx context.Context, m rpc.AddBlock) error {
+	d.tmu.Lock()
+	already, err := d.tracker.Begin(m.Block)
+	d.tmu.Unlock()
+	if already || err != nil {
+		return err
+	}
+	err = d.cfg.Events.Append(ctx, BlockAdded(m)) // Invariant 1: the log first
+	d.tmu.Lock()
+	defer d.tmu.Unlock()
+	if err != nil {
+		d.tracker.Abort(m.Block)
+		return err
+	}
+	d.tracker.Commit(m.Block)
+	return nil
+}
+
+// limitPer spreads a batch's limit over its sources (Invariant 9).
+func (d *Driver) limitPer() graph.Limit {
+	n := int64(max(1, len(d.g.Sources)))
+	per := func(limit int64) int64 {
+		if limit <= 0 {
+			return 0
+		}
+		return max(1, limit/n)
+	}
+	return graph.Limit{Records: per(d.cfg.MaxBatchRecords), Bytes: per(d.cfg.MaxBatchBytes)}
+}
+
+// received makes the part of a receiver stream in the next batch.
+func (d *Driver) received(stream base.UID, limit graph.Limit) plan.Input {
+	d.tmu.Lock()
+	defer d.tmu.Unlock()
+	in := plan.Input{UID: stream, Blocks: d.tracker.Peek(stream, limit)}
+	in.Parts = len(in.Blocks)
+	for _, b := range in.Blocks {
+		in.Records += int64(b.Records)
+		in.Bytes += b.Bytes
+	}
+	return in
+}

@@ -1,0 +1,217 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"time"
+
+	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/graph"
+	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/internal/rpc"
+)
+
+// runAll is the runner's goroutine: it runs planned batches one at a time.
+func (d *Driver) runAll() {
+	for p := range d.planned {
+		if d.hard.Err() != nil {
+			continue // an immediate stop leaves planned batches, and says so
+		}
+		if err := d.runBatch(p); err != nil {
+			d.fail(err)
+		}
+	}
+	// Nothing more comes: what runs still in the background may end.
+	d.cancel(base.ErrStopped)
+}
+
+// batchRun is one run of a batch.
+type batchRun struct {
+	d    *Driver
+	plan *plan.Batch
+	info BatchInfo
+	// failed holds the data sets that failed in this run, and why.
+	failed  []base.DataSet
+	outputs []base.UID
+}
+
+// runBatch runs the outputs of a batch in the order of declaration and ends
+// it in the log. Its error ends the job.
+func (d *Driver) runBatch(p *planned) error {
+	r := &batchRun{d: d, plan: p.plan, info: d.batchInfo(p.plan, p.at)}
+	t := p.plan.Time
+	r.info.Started = time.Now()
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	started := r.info
+	tell(d.hard, d.bus, func(l BatchStartedListener) { l.OnBatchStarted(started) })
+	for i, o := range d.g.Outputs {
+		if err := r.output(i, o); err != nil {
+			return err
+		}
+		if d.hard.Err() != nil {
+			return context.Cause(d.hard)
+		}
+	}
+	if err := r.end(); err != nil {
+		return err
+	}
+	r.info.Ended = time.Now()
+	d.mu.Lock()
+	if d.batchCountersOf == t {
+		r.info.Counters = maps.Clone(d.batchCounters)
+	}
+	d.mu.Unlock()
+	d.batchOver(t, r.info.Err != nil)
+	done := r.info
+	tell(d.hard, d.bus, func(l BatchCompletedListener) { l.OnBatchCompleted(done) })
+	return nil
+}
+
+// prepare hands the plan to the lineage and the executors.
+func (r *batchRun) prepare() error {
+	d := r.d
+	d.lmu.Lock()
+	defer d.lmu.Unlock()
+	if err := d.lineage.Add(r.plan); err != nil {
+		return err
+	}
+	if d.first == 0 {
+		d.first = r.plan.Time
+	}
+	var inputs []*plan.Op
+	for _, o := range d.g.Outputs {
+		inputs = append(inputs, o.Input)
+	}
+	// Invariant 3: the plan is durable, only now do executors hear of it.
+	d.broadcast(rpc.Plan{Batch: *r.plan, Failed: d.lineage.Failed(), Hash: d.lineage.Hash(r.plan.Time, inputs)})
+	return nil
+}
+
+// output runs one output, if it has a data set.
+func (r *batchRun) output(i int, o *graph.Output) error {
+	d, t := r.d, r.plan.Time
+	d.lmu.Lock()
+	node, err := d.lineage.DataSet(o.Input, t)
+	d.lmu.Unlock()
+	if err == nil && node == nil {
+		err = r.failedBefore(o, t)
+		if err == nil {
+			return nil // no data set, no job
+		}
+	}
+	info := OutputInfo{Index: i, Output: o.UID, Time: t, Start: time.Now()}
+	tell(d.hard, d.bus, func(l OutputStartedListener) { l.OnOutputStarted(info) })
+	if err == nil {
+		err = r.run(o, node)
+	}
+	if err != nil && d.hard.Err() != nil {
+		return context.Cause(d.hard) // stopped in the middle: the plan stays
+	}
+	if err == nil {
+		if err := d.cfg.Events.Append(d.hard, OutputDone{Time: t, Output: o.UID}); err != nil {
+			return err
+		}
+	} else {
+		r.fail(o, node, err)
+	}
+	info.End, info.Err = time.Now(), err
+	r.info.Outputs = append(r.info.Outputs, info)
+	tell(d.hard, d.bus, func(l OutputCompletedListener) { l.OnOutputCompleted(info) })
+	if err != nil && d.cfg.OnBatchFailure != PolicyContinue {
+		return fmt.Errorf("batch %s failed: output %q: %w", t, o.UID, err)
+	}
+	return nil
+}
+
+// failedBefore says why an output has no data set, if an earlier output of
+// this run met the failure.
+func (r *batchRun) failedBefore(o *graph.Output, t base.BatchTime) error {
+	for _, ds := range r.failed {
+		if ds.Time == t && dependsOn(o.Input, ds.UID) {
+			return fmt.Errorf("data set %s, which it depends on, failed: %w", ds, r.info.Err)
+		}
+	}
+	return nil
+}
+
+func dependsOn(op *plan.Op, uid base.UID) bool {
+	if op.UID == uid {
+		return true
+	}
+	for _, p := range op.Parents {
+		if dependsOn(p, uid) {
+			return true
+		}
+	}
+	return false
+}
+
+// run runs the driver's side of an output; a panic of user code is contained
+// (Invariant 10).
+func (r *batchRun) run(o *graph.Output, node *plan.Node) (err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			err = &base.TaskError{
+				Set: base.DataSet{UID: o.UID, Time: r.plan.Time}, Operator: fmt.Sprintf("%s %q", o.Kind, o.UID),
+				Partition: -1, Panic: true, Message: fmt.Sprint(x), Stack: string(debug.Stack()),
+			}
+		}
+	}()
+	b := &OutputBatch{d: r.d, out: o, node: node, t: r.plan.Time}
+	return o.Run.(OutputRun)(r.d.hard, b)
+}
+
+// fail records a failed output and the data set that is to blame. Later
+// readers take that as empty.
+func (r *batchRun) fail(o *graph.Output, node *plan.Node, err error) {
+	d := r.d
+	if r.info.Err == nil {
+		r.info.Err = fmt.Errorf("output %q: %w", o.UID, err)
+	}
+	r.outputs = append(r.outputs, o.UID)
+	var task *base.TaskError
+	var lost *base.LostBlocksError
+	var sets []base.DataSet
+	switch {
+	case errors.As(err, &lost) && len(lost.Blocks) > 0:
+		sets = append(sets, base.DataSet{UID: lost.Blocks[0].Stream, Time: lost.Batch})
+	case errors.As(err, &task):
+		if d.g.Op(task.Set.UID) != nil {
+			sets = append(sets, task.Set)
+		}
+	case node != nil:
+		sets = append(sets, node.ID.Set)
+	}
+	d.lmu.Lock()
+	for _, ds := range sets {
+		d.lineage.Fail(ds)
+	}
+	d.lmu.Unlock()
+	r.failed = append(r.failed, sets...)
+	message := err.Error()
+	if task != nil && task.Stack != "" {
+		d.cfg.Log.Error("user code failed", "batch", r.plan.Time, "output", o.UID, "error", message, "stack", task.Stack)
+	}
+	if d.cfg.OnBatchFailure == PolicyContinue {
+		d.alarm(Alarm{Kind: "batch-failed", Batch: r.plan.Time, Subject: string(o.UID), Message: fmt.Sprintf("batch %s: output %q failed, the job goes on: %s", r.plan.Time, o.UID, message)})
+	}
+}
+
+// end writes the end of the batch into the log, then releases what nothing
+// needs any more (Invariants 4 and 5).
+func (r *batchRun) end() error {
+	d, t := r.d, r.plan.Time
+	var e Event = BatchDone{Time: t}
+	if r.info.Err != nil {
+		e = BatchFailed{Time: t, Sets: r.failed, Outputs: r.outputs, Reason: r.info.Err.Error()}
+	}
+	if err := d.cfg.Events.Append(d.hard, e); err != nil {
+		return err
+	}
+	return d.release(t)
+}

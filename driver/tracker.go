@@ -1,0 +1,144 @@
+package driver
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/graph"
+	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/receiver"
+)
+
+// Tracker keeps the received blocks that are in no batch yet, and the receiver
+// epochs. It is a pure core. A block goes in in two steps, so that the log can
+// have it first: Begin, then Commit or Abort.
+type Tracker struct {
+	streams map[base.UID]*tracked
+}
+
+type tracked struct {
+	epoch   base.Epoch // the newest registered
+	high    map[base.Epoch]uint64
+	flying  map[base.BlockID]bool // in the log's hands
+	waiting []plan.Block
+}
+
+// NewTracker returns a tracker for the given streams.
+func NewTracker(streams []base.UID) *Tracker {
+	tr := &Tracker{streams: map[base.UID]*tracked{}}
+	for _, s := range streams {
+		tr.streams[s] = &tracked{high: map[base.Epoch]uint64{}, flying: map[base.BlockID]bool{}}
+	}
+	return tr
+}
+
+// NextEpoch returns the epoch that the next start of the stream's receiver gets.
+func (tr *Tracker) NextEpoch(stream base.UID) base.Epoch { return tr.streams[stream].epoch + 1 }
+
+// Register makes epoch the stream's current one. Blocks of older ones are
+// refused from now on (Invariant 7).
+func (tr *Tracker) Register(stream base.UID, epoch base.Epoch) {
+	s := tr.streams[stream]
+	s.epoch = max(s.epoch, epoch)
+}
+
+// Epoch returns the stream's current epoch, 0 before the first start.
+func (tr *Tracker) Epoch(stream base.UID) base.Epoch { return tr.streams[stream].epoch }
+
+// Begin says whether a block may go into the log. already means that it is in
+// (Invariant 2): at or below the high-water mark, which is kept for ever.
+func (tr *Tracker) Begin(b plan.Block) (already bool, err error) {
+	s := tr.streams[b.ID.Stream]
+	switch {
+	case s == nil:
+		return false, fmt.Errorf("block %s: no receiver stream has this name", b.ID)
+	case b.ID.Counter <= s.high[b.ID.Epoch] && b.ID.Counter > 0:
+		return true, nil
+	case b.ID.Epoch < s.epoch:
+		return false, fmt.Errorf("block %s: %w (epoch %d)", b.ID, receiver.ErrFenced, s.epoch)
+	case b.ID.Epoch > s.epoch:
+		return false, fmt.Errorf("block %s: epoch %d is not registered", b.ID, b.ID.Epoch)
+	case s.flying[b.ID]:
+		return false, fmt.Errorf("block %s is being added: try again", b.ID)
+	case b.ID.Counter != s.high[b.ID.Epoch]+1:
+		return false, fmt.Errorf("block %s is out of order: the next counter is %d", b.ID, s.high[b.ID.Epoch]+1)
+	}
+	s.flying[b.ID] = true
+	return false, nil
+}
+
+// Commit takes in a block that the log has.
+func (tr *Tracker) Commit(b plan.Block) {
+	s := tr.streams[b.ID.Stream]
+	delete(s.flying, b.ID)
+	s.high[b.ID.Epoch] = b.ID.Counter
+	s.waiting = append(s.waiting, b)
+}
+
+// Abort forgets that a block was begun.
+func (tr *Tracker) Abort(b plan.Block) { delete(tr.streams[b.ID.Stream].flying, b.ID) }
+
+// Peek returns the blocks that the next batch takes of a stream: the oldest
+// ones within the limit, at least one if there is any.
+func (tr *Tracker) Peek(stream base.UID, limit graph.Limit) []plan.Block {
+	var records, bytes int64
+	for i, b := range tr.streams[stream].waiting {
+		records += int64(b.Records)
+		bytes += b.Bytes
+		if i > 0 && (limit.Records > 0 && records > limit.Records || limit.Bytes > 0 && bytes > limit.Bytes) {
+			return slices.Clone(tr.streams[stream].waiting[:i])
+		}
+	}
+	return slices.Clone(tr.streams[stream].waiting)
+}
+
+// Allocate removes the first n blocks, which the log now has in a batch's plan.
+func (tr *Tracker) Allocate(stream base.UID, n int) {
+	s := tr.streams[stream]
+	s.waiting = slices.Delete(s.waiting, 0, n)
+}
+
+// LostOf lists the waiting blocks that only the given executor held.
+func (tr *Tracker) LostOf(executor base.ExecutorID) []plan.Block {
+	var out []plan.Block
+	for _, name := range tr.names() {
+		for _, b := range tr.streams[name].waiting {
+			if b.Executor == executor {
+				out = append(out, b)
+			}
+		}
+	}
+	return out
+}
+
+// Drop removes waiting blocks that the log says are lost.
+func (tr *Tracker) Drop(ids []base.BlockID) {
+	gone := map[base.BlockID]bool{}
+	for _, id := range ids {
+		gone[id] = true
+	}
+	for _, s := range tr.streams {
+		s.waiting = slices.DeleteFunc(s.waiting, func(b plan.Block) bool { return gone[b.ID] })
+	}
+}
+
+// Waiting sums up the blocks that are in no batch yet.
+func (tr *Tracker) Waiting() (blocks int, records int64) {
+	for _, s := range tr.streams {
+		blocks += len(s.waiting)
+		for _, b := range s.waiting {
+			records += int64(b.Records)
+		}
+	}
+	return blocks, records
+}
+
+func (tr *Tracker) names() []base.UID {
+	out := make([]base.UID, 0, len(tr.streams))
+	for name := range tr.streams {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,308 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/block"
+	"github.com/tidemill/tidemill/internal/fsys"
+	"github.com/tidemill/tidemill/internal/graph"
+	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/internal/rpc"
+	"github.com/tidemill/tidemill/receiver"
+)
+
+// Config is what an executor needs to know beside its graph.
+type Config struct {
+	ID    base.ExecutorID
+	Slots int // tasks at a time
+	Job   string
+	Run   string
+	FS    fsys.FS
+	Dir   string // for spilled blocks
+	// MemoryLimit is the number of bytes for blocks, kept partitions and shuffle outputs.
+	MemoryLimit int64
+	// Checked turns checked mode on.
+	Checked  bool
+	Receiver receiver.Config
+	Log      hclog.Logger
+}
+
+// Executor is one executor of a job. All methods may be called from any goroutine.
+type Executor struct {
+	cfg    Config
+	g      *graph.Graph
+	driver rpc.Driver
+	hub    *rpc.Hub
+	store  *block.Store
+	out    shuffles
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	gone   chan struct{}
+	wg     sync.WaitGroup
+
+	mail chan struct{} // says that the inbox has something
+
+	mu        sync.Mutex
+	inbox     []rpc.ToExecutor
+	closed    bool
+	killed    bool
+	tasks     map[taskKey]context.CancelCauseFunc
+	lost      map[base.BlockID]bool
+	receivers map[base.UID]*hosted
+
+	// owned by the inbox goroutine
+	lineage *plan.Lineage
+	index   map[base.DataSet]*dataSetIndex
+	outputs []*plan.Op // inputs of outputs, for the lineage hash
+}
+
+type taskKey struct {
+	job   base.JobID
+	stage base.StageID
+	task  rpc.TaskRef
+}
+
+// dataSetIndex finds the nodes of one data set.
+type dataSetIndex struct {
+	nodes    map[plan.ID]*plan.Node
+	shuffles map[string]*plan.Shuffle
+}
+
+var (
+	errClosed = fmt.Errorf("executor: %w", base.ErrStopped)
+	errKilled = errors.New("executor was killed")
+)
+
+// Start returns a running executor that serves its data through hub.
+func Start(cfg Config, g *graph.Graph, driver rpc.Driver, hub *rpc.Hub) (*Executor, error) {
+	if cfg.Slots < 1 {
+		return nil, fmt.Errorf("executor: %d task slots: must be at least 1", cfg.Slots)
+	}
+	if cfg.Log == nil {
+		cfg.Log = hclog.NewNullLogger()
+	}
+	store, err := block.Open(block.Config{FS: cfg.FS, Dir: cfg.Dir, MemoryLimit: cfg.MemoryLimit})
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Checked {
+		driver = rpc.CheckedDriver(driver)
+	}
+	e := &Executor{
+		cfg: cfg, g: g, driver: driver, hub: hub, store: store,
+		gone: make(chan struct{}), mail: make(chan struct{}, 1),
+		tasks: map[taskKey]context.CancelCauseFunc{}, lost: map[base.BlockID]bool{},
+		receivers: map[base.UID]*hosted{},
+		lineage:   plan.NewLineage(g.Ops), index: map[base.DataSet]*dataSetIndex{},
+	}
+	e.out.init(store)
+	for _, o := range g.Outputs {
+		e.outputs = append(e.outputs, o.Input)
+	}
+	e.ctx, e.cancel = context.WithCancelCause(context.Background())
+	hub.Join(cfg.ID, e)
+	e.wg.Go(e.serve)
+	return e, nil
+}
+
+// ID implements [rpc.Executor].
+func (e *Executor) ID() base.ExecutorID { return e.cfg.ID }
+
+// Slots implements [rpc.Executor].
+func (e *Executor) Slots() int { return e.cfg.Slots }
+
+// Gone implements [rpc.Executor].
+func (e *Executor) Gone() <-chan struct{} { return e.gone }
+
+// Stats says what the executor's block store holds.
+func (e *Executor) Stats() block.Stats { return e.store.Stats() }
+
+// Send implements [rpc.Executor].
+func (e *Executor) Send(m rpc.ToExecutor) error {
+	if e.cfg.Checked {
+		var err error
+		if m, err = rpc.Copy(m); err != nil {
+			return err
+		}
+	}
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return errClosed
+	}
+	e.inbox = append(e.inbox, m)
+	e.mu.Unlock()
+	select {
+	case e.mail <- struct{}{}:
+	default: // the inbox knows already
+	}
+	return nil
+}
+
+// serve is the inbox goroutine.
+func (e *Executor) serve() {
+	for {
+		select {
+		case <-e.mail:
+		case <-e.ctx.Done():
+			return
+		}
+		for {
+			e.mu.Lock()
+			msgs := e.inbox
+			e.inbox = nil
+			e.mu.Unlock()
+			if len(msgs) == 0 {
+				break
+			}
+			for _, m := range msgs {
+				e.handle(m)
+			}
+		}
+	}
+}
+
+func (e *Executor) handle(m rpc.ToExecutor) {
+	switch m := m.(type) {
+	case rpc.Plan:
+		e.plan(m)
+	case rpc.StageTasks:
+		e.launch(m)
+	case rpc.CancelTask:
+		e.mu.Lock()
+		cancel := e.tasks[taskKey{m.Job, m.Stage, m.Task}]
+		e.mu.Unlock()
+		if cancel != nil {
+			cancel(errCancelled)
+		}
+	case rpc.Release:
+		e.release(m)
+	case rpc.BlocksLost:
+		e.mu.Lock()
+		for _, b := range m.Blocks {
+			e.lost[b] = true
+		}
+		e.mu.Unlock()
+	case rpc.StartReceiver:
+		e.startReceiver(m)
+	case rpc.StopReceiver:
+		e.stopReceiver(m)
+	}
+}
+
+func (e *Executor) plan(m rpc.Plan) {
+	t := m.Batch.Time
+	if err := e.lineage.Add(&m.Batch); err != nil {
+		e.driver.Mismatch(e.cfg.ID, t, err.Error())
+		return
+	}
+	for _, ds := range m.Failed {
+		e.lineage.Fail(ds)
+		delete(e.index, ds)
+	}
+	for _, v := range m.Batch.Values {
+		for _, have := range e.g.Values {
+			if have.UID == v.UID {
+				if err := have.Set(t, v.Data); err != nil {
+					e.driver.Mismatch(e.cfg.ID, t, err.Error())
+				}
+			}
+		}
+	}
+	if m.Hash == 0 {
+		return
+	}
+	// Invariant 11: one hash per batch tells that this graph computes what the driver planned.
+	if h := e.lineage.Hash(t, e.outputs); h != m.Hash {
+		e.driver.Mismatch(e.cfg.ID, t, fmt.Sprintf("executor %s computes lineage %016x where the driver planned %016x: Build, Transform functions and partitioners must be deterministic", e.cfg.ID, h, m.Hash))
+	}
+}
+
+// find returns the index of a data set, building it if need be.
+func (e *Executor) find(ds base.DataSet) (*dataSetIndex, error) {
+	if x := e.index[ds]; x != nil {
+		return x, nil
+	}
+	op := e.g.Op(ds.UID)
+	if op == nil {
+		return nil, fmt.Errorf("executor: no operator %q in the graph", ds.UID)
+	}
+	n, err := e.lineage.DataSet(op, ds.Time)
+	if err != nil {
+		return nil, err
+	}
+	if n == nil {
+		return nil, fmt.Errorf("executor: data set %s is not planned here", ds)
+	}
+	x := &dataSetIndex{}
+	x.nodes, x.shuffles = plan.Index([]*plan.Node{n})
+	e.index[ds] = x
+	return x, nil
+}
+
+func (e *Executor) release(m rpc.Release) {
+	rel := e.lineage.Release(m.Done)
+	for _, ds := range rel.Sets {
+		delete(e.index, ds)
+		e.out.drop(ds)
+		e.store.DropPrefix(keptPrefix(ds))
+	}
+	for _, key := range m.Blocks {
+		e.store.Drop(key)
+	}
+	if n := len(rel.Batches); n > 0 {
+		for _, v := range e.g.Values {
+			v.Release(rel.Batches[n-1])
+		}
+	}
+}
+
+// Close ends the executor in order: receivers, tasks, resources, blocks. It
+// is idempotent and waits.
+func (e *Executor) Close() error {
+	return e.end(errClosed, false)
+}
+
+// Kill ends the executor as a crash would: nothing more is sent, nothing is
+// served, what it held is gone. It waits until its goroutines have ended.
+func (e *Executor) Kill() {
+	_ = e.end(errKilled, true)
+}
+
+func (e *Executor) end(cause error, kill bool) error {
+	e.mu.Lock()
+	first := !e.closed
+	e.closed = true
+	if first {
+		e.killed = kill
+	}
+	e.mu.Unlock()
+	if !first {
+		<-e.gone
+		e.wg.Wait()
+		return nil
+	}
+	e.hub.Leave(e.cfg.ID)
+	e.cancel(cause)
+	close(e.gone)
+	e.wg.Wait()
+	var errs []error
+	for _, c := range e.g.Closers {
+		errs = append(errs, c())
+	}
+	return errors.Join(append(errs, e.store.Close())...)
+}
+
+// silent reports whether a crash was simulated, after which nothing is sent.
+func (e *Executor) silent() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.killed
+}

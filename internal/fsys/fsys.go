@@ -1,0 +1,74 @@
+package fsys
+
+import (
+	"io"
+	"time"
+)
+
+// FS is a file system. The package doc says what its errors look like.
+type FS interface {
+	// Create makes a new file for writing. It fails with fs.ErrExist if
+	// the name exists and with fs.ErrNotExist if the parent does not.
+	Create(name string) (File, error)
+
+	// Open opens a file, not a directory, for reading.
+	Open(name string) (Reader, error)
+
+	// Mkdir makes one directory. It fails with fs.ErrExist if the name
+	// exists, and with fs.ErrNotExist if the parent does not.
+	Mkdir(name string) error
+
+	// MkdirAll makes a directory and the parents it lacks. A directory
+	// that exists is fine.
+	MkdirAll(name string) error
+
+	// Rename moves a file or directory. It never replaces: it fails with
+	// fs.ErrExist if newName exists, be it an empty directory or oldName
+	// itself.
+	Rename(oldName, newName string) error
+
+	// Remove removes a file or an empty directory.
+	Remove(name string) error
+
+	// RemoveAll removes a name and what is below it. A name that does not
+	// exist is fine.
+	RemoveAll(name string) error
+
+	// List returns the entries of a directory, sorted by name. Entries
+	// that vanish during the call are left out.
+	List(dir string) ([]Info, error)
+
+	// Stat describes a file or directory.
+	Stat(name string) (Info, error)
+
+	// SyncDir makes the names in a directory durable: those created,
+	// renamed and removed before the call.
+	SyncDir(name string) error
+}
+
+// File is a file being written. Bytes are durable once Sync has returned nil.
+// Everything after Close fails with fs.ErrClosed.
+type File interface {
+	io.Writer
+	Sync() error
+	Close() error
+}
+
+// Reader is a file being read.
+type Reader interface {
+	io.Reader
+	io.ReaderAt
+	io.Closer
+
+	// Size is the length in bytes when the file was opened. A file that
+	// is being written may give more.
+	Size() int64
+}
+
+// Info describes a file or directory.
+type Info struct {
+	Name    string // base name
+	Size    int64  // bytes; 0 for a directory
+	ModTime time.Time
+	Dir     bool
+}

@@ -1,0 +1,296 @@
+package plan
+
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/tidemill/tidemill/internal/base"
+)
+
+// Op is an operator as planning sees it.
+type Op struct {
+	UID     base.UID
+	Kind    string
+	Display string // kind and name, as people read them
+	Parents []*Op
+	Slide   time.Duration
+	// Window says how far back of its own time the operator reads its parents' data sets.
+	Window time.Duration
+	Level  base.StorageLevel
+	// Remember says how long data sets are kept; set by the graph.
+	Remember time.Duration
+	// Build makes the data set of a batch; a nil node means there is none.
+	Build func(*Builder) (*Node, error)
+}
+
+// Builder is what an operator's Build sees of a batch.
+type Builder struct {
+	Time  base.BatchTime
+	Scope *Scope
+	op    *Op
+	l     *Lineage
+}
+
+// Parent returns the data set of parent i at the batch's time, nil if there is none.
+func (b *Builder) Parent(i int) (*Node, error) { return b.l.DataSet(b.op.Parents[i], b.Time) }
+
+// ParentIn returns the data sets of parent i in (after, b.Time], oldest first.
+func (b *Builder) ParentIn(i int, after base.BatchTime) ([]*Node, error) {
+	var out []*Node
+	for _, t := range b.l.times {
+		if t <= after || t > b.Time {
+			continue
+		}
+		n, err := b.l.DataSet(b.op.Parents[i], t)
+		if err != nil {
+			return nil, err
+		}
+		if n != nil {
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
+
+// Input returns what the plan holds for this operator, a source.
+func (b *Builder) Input() (Input, bool) { return b.l.batches[b.Time].Input(b.op.UID) }
+
+// Level returns the storage level asked for the operator.
+func (b *Builder) Level() base.StorageLevel { return b.op.Level }
+
+// Lineage builds and remembers the data sets of recent batches. Driver and
+// every executor have their own and feed them the same plans.
+type Lineage struct {
+	ops     []*Op
+	batches map[base.BatchTime]*Batch
+	times   []base.BatchTime // ascending
+	failed  map[base.DataSet]bool
+	sets    map[base.DataSet]set
+	// forgotten is, per operator, the newest released time.
+	forgotten map[base.UID]base.BatchTime
+}
+
+type set struct {
+	node *Node
+	err  error
+}
+
+// NewLineage returns a lineage for the given operators, parents first.
+func NewLineage(ops []*Op) *Lineage {
+	return &Lineage{
+		ops:       ops,
+		batches:   map[base.BatchTime]*Batch{},
+		failed:    map[base.DataSet]bool{},
+		sets:      map[base.DataSet]set{},
+		forgotten: map[base.UID]base.BatchTime{},
+	}
+}
+
+// Add takes in the plan of a batch. Plans come in the order of their times.
+func (l *Lineage) Add(b *Batch) error {
+	if n := len(l.times); n > 0 && b.Time <= l.times[n-1] {
+		return fmt.Errorf("plan: batch %s comes after batch %s: times must increase", b.Time, l.times[n-1])
+	}
+	l.times = append(l.times, b.Time)
+	l.batches[b.Time] = b
+	return nil
+}
+
+// Batch returns the plan of a remembered batch, or nil.
+func (l *Lineage) Batch(t base.BatchTime) *Batch { return l.batches[t] }
+
+// Batches returns the remembered plans in order.
+func (l *Lineage) Batches() []*Batch {
+	out := make([]*Batch, 0, len(l.times))
+	for _, t := range l.times {
+		out = append(out, l.batches[t])
+	}
+	return out
+}
+
+// DataSet returns what op produces at t: nil if it has no data set then,
+// because t is no slide of it, is not a remembered batch, the source had
+// none, or it failed in an earlier run.
+func (l *Lineage) DataSet(op *Op, t base.BatchTime) (*Node, error) {
+	ds := base.DataSet{UID: op.UID, Time: t}
+	if l.batches[t] == nil || !t.IsMultipleOf(op.Slide) || l.failed[ds] {
+		return nil, nil
+	}
+	if s, ok := l.sets[ds]; ok {
+		return s.node, s.err
+	}
+	n, err := l.build(op, ds)
+	l.sets[ds] = set{n, err}
+	return n, err
+}
+
+func (l *Lineage) build(op *Op, ds base.DataSet) (n *Node, err error) {
+	defer func() {
+		if r := recover(); r != nil { // a Transform function is user code (Invariant 10)
+			n = nil
+			err = &base.TaskError{Set: ds, Operator: op.Display, Partition: -1, Panic: true, Message: fmt.Sprint(r), Stack: string(debug.Stack())}
+		}
+	}()
+	b := &Builder{Time: ds.Time, op: op, l: l, Scope: &Scope{Set: ds, Op: op.Display}}
+	n, err = op.Build(b)
+	if n != nil && err == nil && op.Level != base.StorageNone {
+		n.SetLevel(op.Level)
+	}
+	return n, err
+}
+
+// Fail marks a data set, and all that depends on it at the same time, as
+// failed: later readers take it as empty. It must be known to driver and
+// executors before anything that may read it is built.
+func (l *Lineage) Fail(ds base.DataSet) {
+	bad := map[base.UID]bool{ds.UID: true}
+	for _, op := range l.ops {
+		for _, p := range op.Parents {
+			if bad[p.UID] && ds.Time.IsMultipleOf(op.Slide) {
+				bad[op.UID] = true
+			}
+		}
+		if bad[op.UID] {
+			key := base.DataSet{UID: op.UID, Time: ds.Time}
+			l.failed[key] = true
+			delete(l.sets, key)
+		}
+	}
+}
+
+// Failed lists the failed data sets that are still remembered, in a fixed order.
+func (l *Lineage) Failed() []base.DataSet {
+	var out []base.DataSet
+	for ds := range l.failed {
+		out = append(out, ds)
+	}
+	slices.SortFunc(out, func(a, b base.DataSet) int {
+		if a.Time != b.Time {
+			return int(a.Time - b.Time)
+		}
+		return compareUID(a.UID, b.UID)
+	})
+	return out
+}
+
+func compareUID(a, b base.UID) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Released is what a finished batch sets free.
+type Released struct {
+	// Sets are the data sets whose shuffles and kept partitions are no longer needed.
+	Sets []base.DataSet
+	// Batches are the times whose plans are no longer needed, so neither are their blocks.
+	Batches []base.BatchTime
+}
+
+// Release forgets what no batch after done can read any more: of each
+// operator the data sets at or before done - Remember, and plans that no
+// source has to be read from again (Invariant 5).
+func (l *Lineage) Release(done base.BatchTime) Released {
+	var rel Released
+	keep := time.Duration(0)
+	for _, op := range l.ops {
+		keep = max(keep, op.Remember)
+		until := done.Add(-op.Remember)
+		for _, t := range l.times {
+			if t > until {
+				break
+			}
+			key := base.DataSet{UID: op.UID, Time: t}
+			if _, ok := l.sets[key]; ok {
+				rel.Sets = append(rel.Sets, key)
+				delete(l.sets, key)
+			}
+		}
+		l.forgotten[op.UID] = max(l.forgotten[op.UID], until)
+	}
+	until := done.Add(-keep)
+	n := 0
+	for n < len(l.times) && l.times[n] <= until {
+		t := l.times[n]
+		delete(l.batches, t)
+		rel.Batches = append(rel.Batches, t)
+		n++
+	}
+	l.times = slices.Delete(l.times, 0, n)
+	for ds := range l.failed {
+		if ds.Time <= until {
+			delete(l.failed, ds)
+		}
+	}
+	return rel
+}
+
+// Held lists the times, ascending, at which op's data set is still in reach.
+func (l *Lineage) Held(op *Op) []base.BatchTime {
+	var out []base.BatchTime
+	for _, t := range l.times {
+		if t > l.forgotten[op.UID] && t.IsMultipleOf(op.Slide) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// Forgotten returns the newest time that op's Slice can no longer reach.
+func (l *Lineage) Forgotten(op *Op) base.BatchTime { return l.forgotten[op.UID] }
+
+// Hash covers what the given operators compute at t. Driver and executors
+// compare it (Invariant 11).
+func (l *Lineage) Hash(t base.BatchTime, ops []*Op) uint64 {
+	var h uint64 = 1469598103934665603
+	for _, op := range ops {
+		n, err := l.DataSet(op, t)
+		v := uint64(2)
+		switch {
+		case err != nil:
+			v = 1
+		case n != nil:
+			v = n.Hash
+		}
+		h = (h ^ v) * 1099511628211
+	}
+	return h
+}
+
+// Index maps the ids of all nodes that the given nodes are computed from.
+func Index(roots []*Node) (nodes map[ID]*Node, shuffles map[string]*Shuffle) {
+	nodes, shuffles = map[ID]*Node{}, map[string]*Shuffle{}
+	for _, r := range roots {
+		Walk(r, func(n *Node) bool {
+			if nodes[n.ID] != nil {
+				return false
+			}
+			nodes[n.ID] = n
+			for _, s := range n.Shuffles {
+				shuffles[s.ID] = s
+			}
+			return true
+		})
+	}
+	return nodes, shuffles
+}
+
+// Walk visits n and what it is computed from, across shuffles. It does not
+// go below a node for which visit returns false.
+func Walk(n *Node, visit func(*Node) bool) {
+	if !visit(n) {
+		return
+	}
+	for _, p := range n.Narrow {
+		Walk(p, visit)
+	}
+	for _, s := range n.Shuffles {
+		Walk(s.Parent, visit)
+	}
+}

@@ -1,0 +1,226 @@
+package rdd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"time"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/tidemill/tidemill/internal/codec"
+	"github.com/tidemill/tidemill/internal/fsys"
+	"github.com/tidemill/tidemill/internal/plan"
+)
+
+// FromSlices returns a data set with one partition per slice. The slices must
+// be the same in every process, and are not copied.
+func FromSlices[T any](scope *plan.Scope, kind string, parts [][]T) RDD[T] {
+	return node(scope, plan.NodeSpec{Kind: kind, Parts: len(parts)}, func(t *Task, part int) Iter[T] {
+		return sliceIter(t, parts[part])
+	})
+}
+
+func sliceIter[T any](t *Task, vs []T) Iter[T] {
+	return func(yield func(T) bool) error {
+		for len(vs) > 0 {
+			if err := t.ctx.Err(); err != nil {
+				return err
+			}
+			n := min(pollEvery, len(vs))
+			for _, v := range vs[:n] {
+				if !yield(v) {
+					return nil
+				}
+			}
+			vs = vs[n:]
+		}
+		return nil
+	}
+}
+
+// Empty returns a data set without partitions.
+func Empty[T any](scope *plan.Scope) RDD[T] { return FromSlices[T](scope, "empty", nil) }
+
+// EmptyLike returns an empty data set in the scope of r, for use in Transform.
+func EmptyLike[T, U any](r RDD[U]) RDD[T] { return Empty[T](r.scope) }
+
+// FromFrames returns a data set with one partition per encoded frame. The
+// frames' checksums are verified when they are read (Invariant 8).
+func FromFrames[T any](scope *plan.Scope, kind string, c *codec.Codec[T], frames [][]byte) RDD[T] {
+	return node(scope, plan.NodeSpec{Kind: kind, Parts: len(frames)}, func(_ *Task, part int) Iter[T] {
+		return func(yield func(T) bool) error {
+			f, err := codec.OpenFrame(frames[part])
+			if err != nil {
+				return err
+			}
+			_, err = codec.EachInFrame(c, f, yield)
+			return err
+		}
+	})
+}
+
+// FromBlocks returns a data set with one partition per received block.
+func FromBlocks[T any](scope *plan.Scope, c *codec.Codec[T], blocks []plan.Block) RDD[T] {
+	extra := ""
+	for _, b := range blocks {
+		extra += b.ID.String() + "\n"
+	}
+	batch := scope.Set.Time
+	return node(scope, plan.NodeSpec{Kind: "blocks", Parts: len(blocks), Extra: extra}, func(t *Task, part int) Iter[T] {
+		return func(yield func(T) bool) error {
+			b := blocks[part]
+			if b.Lost {
+				return nil // OnLostBlocks: skip; counted and logged by the driver
+			}
+			data, err := t.env.Block(t.ctx, batch, b)
+			if err != nil {
+				return err
+			}
+			if data == nil {
+				return nil // it was lost after it was planned, and the policy skips it
+			}
+			f, err := codec.TrustFrame(data)
+			if err != nil {
+				return fmt.Errorf("block %s: %w", b.ID, err)
+			}
+			_, err = codec.EachInFrame(c, f, yield)
+			return err
+		}
+	})
+}
+
+// File is a file of a batch as its plan names it: readers take the file only
+// if it still has this size and time, since T must mean the same records.
+type File struct {
+	Path    string
+	Size    int64
+	ModTime int64 // milliseconds since the epoch
+}
+
+func filesExtra(files []File) string {
+	s := ""
+	for _, f := range files {
+		s += fmt.Sprintf("%s %d %d\n", f.Path, f.Size, f.ModTime)
+	}
+	return s
+}
+
+// openFile opens a file that must still be what the plan says.
+func openFile(fsy fsys.FS, f File) (fsys.Reader, error) {
+	info, err := fsy.Stat(f.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("file %q of the batch's plan is gone: %w", f.Path, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if info.Size != f.Size || info.ModTime.UnixMilli() != f.ModTime {
+		return nil, fmt.Errorf("file %q changed after it was planned: it had %d bytes and time %s, now %d and %s; move complete files into the directory",
+			f.Path, f.Size, time.UnixMilli(f.ModTime).UTC(), info.Size, info.ModTime.UTC())
+	}
+	return fsy.Open(f.Path)
+}
+
+// TextFiles returns the lines of the files, one partition per file. Lines end
+// with LF or CRLF; bytes that are not UTF-8 become U+FFFD.
+func TextFiles(scope *plan.Scope, fsy fsys.FS, files []File) RDD[string] {
+	return node(scope, plan.NodeSpec{Kind: "textFiles", Parts: len(files), Extra: filesExtra(files)}, func(t *Task, part int) Iter[string] {
+		return func(yield func(string) bool) error {
+			return eachChunk(t, fsy, files[part], func(chunk []byte, last bool) (used int, more bool) {
+				for {
+					i := bytes.IndexByte(chunk[used:], '\n')
+					if i < 0 {
+						break
+					}
+					if !yield(textLine(chunk[used : used+i])) {
+						return used, false
+					}
+					used += i + 1
+				}
+				if last && used < len(chunk) {
+					return len(chunk), yield(textLine(chunk[used:]))
+				}
+				return used, true
+			})
+		}
+	})
+}
+
+func textLine(b []byte) string {
+	if n := len(b); n > 0 && b[n-1] == '\r' {
+		b = b[:n-1]
+	}
+	if len(b) == 0 {
+		return ""
+	}
+	s := unsafe.String(&b[0], len(b)) // chunks are never reused (Invariant 15)
+	if !utf8.ValidString(s) {
+		return strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return s
+}
+
+// RecordFiles returns the records of fixed length of the files, one partition
+// per file. A file whose size is no multiple of the length is an error.
+func RecordFiles(scope *plan.Scope, fsy fsys.FS, files []File, length int) RDD[[]byte] {
+	spec := plan.NodeSpec{Kind: "recordFiles", Parts: len(files), Extra: fmt.Sprint(length, "\n", filesExtra(files))}
+	return node(scope, spec, func(t *Task, part int) Iter[[]byte] {
+		return func(yield func([]byte) bool) error {
+			f := files[part]
+			if f.Size%int64(length) != 0 {
+				return fmt.Errorf("file %q has %d bytes: not a multiple of the record length %d", f.Path, f.Size, length)
+			}
+			return eachChunk(t, fsy, f, func(chunk []byte, _ bool) (used int, more bool) {
+				for ; used+length <= len(chunk); used += length {
+					if !yield(chunk[used : used+length : used+length]) {
+						return used, false
+					}
+				}
+				return used, true
+			})
+		}
+	})
+}
+
+// fileChunk is how much of a file is read at once; a longer line makes it grow.
+const fileChunk = 1 << 20
+
+// eachChunk reads a file of the plan in buffers of its own. take says how many
+// bytes it used; the rest comes again in front of the next chunk.
+func eachChunk(t *Task, fsy fsys.FS, file File, take func(chunk []byte, last bool) (used int, more bool)) (err error) {
+	if file.Size == 0 {
+		return nil
+	}
+	r, err := openFile(fsy, file)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := r.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	var rest []byte
+	for left := file.Size; left > 0; {
+		if err := t.ctx.Err(); err != nil {
+			return err
+		}
+		n := int(min(left, int64(max(fileChunk, len(rest)))))
+		buf := make([]byte, len(rest)+n)
+		copy(buf, rest)
+		if _, err := io.ReadFull(r, buf[len(rest):]); err != nil {
+			return fmt.Errorf("read file %q: it ended %d bytes before its planned size %d: %w", file.Path, left, file.Size, err)
+		}
+		left -= int64(n)
+		used, more := take(buf, left == 0)
+		if !more {
+			return nil
+		}
+		rest = buf[used:]
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package tidemill
+
+import (
+	"time"
+
+	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/rdd"
+)
+
+// Window has, every slide, all records of d in the last window: of its batches
+// in (T-window, T], the oldest first. Early windows are partial. A slide of 0
+// stands for d's own. Both must be multiples of d's slide. What it may read
+// again of d is kept at d's storage level, in memory if none was set.
+func Window[T any](d DStream[T], window, slide time.Duration) DStream[T] {
+	slide = checkWindow(d, "window", window, slide)
+	keepForWindow(d)
+	return windowed(d, window, slide)
+}
+
+func windowed[T any](d DStream[T], window, slide time.Duration) DStream[T] {
+	spec := opSpec{kind: "window", parents: []*plan.Op{d.op}, slide: slide, window: window}
+	return add(d.ssc, spec, func(b *plan.Builder) (RDD[T], bool, error) {
+		nodes, err := b.ParentIn(0, b.Time.Add(-window))
+		if err != nil {
+			return RDD[T]{}, false, err
+		}
+		rs := make([]RDD[T], len(nodes))
+		for i, n := range nodes {
+			rs[i] = rdd.Of[T](n, b.Scope)
+		}
+		return rdd.Union(b.Scope, rs...), true, nil
+	})
+}
+
+// keepForWindow persists what a window reads again and again, unless it is a
+// source, whose data is at hand anyway, or the user chose a level.
+func keepForWindow[T any](d DStream[T]) {
+	if d.op.Level != base.StorageNone || d.op.Kind == "receiver" || d.op.Kind == "queue" || d.op.Kind == "constant" || d.ssc.g.Finished() {
+		return
+	}
+	encodable[T](d.ssc, "window of "+d.Name())
+	d.op.Level = base.MemoryOnly
+}
+
+// checkWindow records what is wrong with a window and returns the slide to use.
+func checkWindow[T any](d DStream[T], kind string, window, slide time.Duration) time.Duration {
+	g, own := d.ssc.g, d.op.Slide
+	if slide == 0 {
+		slide = own
+	}
+	for _, v := range []struct {
+		what string
+		d    time.Duration
+	}{{"window", window}, {"slide", slide}} {
+		switch {
+		case v.d <= 0:
+			g.Errorf("%s of %q: the %s is %v: must be positive", kind, d.Name(), v.what, v.d)
+			return own
+		case !base.IsMultiple(v.d, own):
+			g.Errorf("%s of %q: the %s %v must be a multiple of the slide %v of its parent", kind, d.Name(), v.what, v.d, own)
+			return own
+		}
+	}
+	return slide
+}
+
+// GroupByKeyAndWindow gathers the values of each key in a window.
+func GroupByKeyAndWindow[K comparable, V any](d DStream[Pair[K, V]], window, slide time.Duration, opts ...Option) DStream[Pair[K, []V]] {
+	slide = checkWindow(d, "groupByKeyAndWindow", window, slide)
+	keepForWindow(d)
+	return GroupByKey(windowed(d, window, slide), opts...)
+}
+
+// ReduceByWindow combines all records in a window by f, which must be
+// associative. An empty window gives no record. inv, the inverse of f, must be
+// nil: windows that are updated instead of computed anew need keyed state,
+// which this version does not have.
+func ReduceByWindow[T any](d DStream[T], name string, f, inv func(a, b T) T, window, slide time.Duration) DStream[T] {
+	slide = checkWindow(d, "reduceByWindow", window, slide)
+	noInverse(d.ssc, "reduceByWindow", name, inv == nil)
+	perBatch := Reduce(d, f)
+	keepForWindow(perBatch)
+	return renamed(Reduce(windowed(perBatch, window, slide), f), "reduceByWindow", name)
+}
+
+// ReduceByKeyAndWindow combines the values of each key in a window by f, which
+// must be associative: per batch first, then over the batches of the window.
+// A key leaves with its last value. inv, the inverse of f, must be nil: windows
+// that are updated instead of computed anew need keyed state, which this
+// version does not have.
+func ReduceByKeyAndWindow[K comparable, V any](d DStream[Pair[K, V]], name string, f, inv func(a, b V) V, window, slide time.Duration, opts ...Option) DStream[Pair[K, V]] {
+	slide = checkWindow(d, "reduceByKeyAndWindow", window, slide)
+	noInverse(d.ssc, "reduceByKeyAndWindow", name, inv == nil)
+	perBatch := ReduceByKey(d, f, opts...)
+	keepForWindow(perBatch)
+	return renamed(ReduceByKey(windowed(perBatch, window, slide), f, opts...), "reduceByKeyAndWindow", name)
+}
+
+func noInverse(ssc *StreamingContext, kind, name string, isNil bool) {
+	if !isNil {
+		ssc.g.Errorf("%s %q: an inverse function needs keyed state, which this version does not have: pass nil", kind, name)
+	}
+}
+
+// renamed gives an operation that is made of others its own name.
+func renamed[T any](d DStream[T], kind, name string) DStream[T] {
+	return add(d.ssc, opSpec{kind: kind, name: name, parents: []*plan.Op{d.op}}, func(b *plan.Builder) (RDD[T], bool, error) {
+		n, err := b.Parent(0)
+		if err != nil || n == nil {
+			return RDD[T]{}, false, err
+		}
+		return rdd.Of[T](n, b.Scope), true, nil
+	})
+}
