@@ -5,17 +5,6 @@ import (
 	"github.com/tidemill/tidemill/internal/plan"
 )
 
-// table combines values by key and remembers the order in which keys came,
-// which is the order it emits them in (Invariant 13).
-type table[K comparable, C any] struct {
-	index map[K]int32
-	recs  []Pair[K, C]
-}
-
-func newTable[K comparable, C any]() *table[K, C] {
-	return &table[K, C]{index: map[K]int32{}}
-}
-
 // Combiner says how values of one key become one.
 type Combiner[V, C any] struct {
 	Create func(V) C
@@ -58,7 +47,7 @@ func combineByKey[K comparable, V, C any](r RDD[Pair[K, V]], kind string, p Part
 		spec.Narrow = []*plan.Node{parent}
 		out = node(r.scope, spec, func(t *Task, part int) Iter[Pair[K, C]] {
 			return func(yield func(Pair[K, C]) bool) error {
-				tb := newTable[K, C]()
+				tb := newTable[K, C](0)
 				err := foldValues(tb, watch[Pair[K, V]](t, out.n, part), iterate[Pair[K, V]](t, parent, part), c, nil)
 				return tb.emit(err, yield)
 			}
@@ -66,9 +55,10 @@ func combineByKey[K comparable, V, C any](r RDD[Pair[K, V]], kind string, p Part
 		return out
 	}
 	var sh *plan.Shuffle
+	var mapKeys, reduceKeys sizeHint
 	if mapSide {
 		sh = exchange(parent, p.parts, func(t *Task, mapPart int) ([]Bucket, error) {
-			return combineWrite(t, out.n, mapPart, iterate[Pair[K, V]](t, parent, mapPart), p, c)
+			return combineWrite(t, out.n, mapPart, iterate[Pair[K, V]](t, parent, mapPart), p, c, &mapKeys)
 		})
 	} else {
 		sh = exchange(parent, p.parts, pairWriter[K, V](parent, &out.n, p))
@@ -76,7 +66,7 @@ func combineByKey[K comparable, V, C any](r RDD[Pair[K, V]], kind string, p Part
 	spec.Shuffles = []*plan.Shuffle{sh}
 	out = node(r.scope, spec, func(t *Task, part int) Iter[Pair[K, C]] {
 		return func(yield func(Pair[K, C]) bool) error {
-			tb := newTable[K, C]()
+			tb := newTable[K, C](reduceKeys.get())
 			var err error
 			if mapSide {
 				joiner := Combiner[C, C]{Create: func(v C) C { return v }, Merge: c.Join}
@@ -84,22 +74,11 @@ func combineByKey[K comparable, V, C any](r RDD[Pair[K, V]], kind string, p Part
 			} else {
 				err = foldValues(tb, watch[Pair[K, V]](t, out.n, part), fetch[Pair[K, V]](t, sh, part), c, nil)
 			}
+			reduceKeys.met(len(tb.recs))
 			return tb.emit(err, yield)
 		}
 	})
 	return out
-}
-
-func (tb *table[K, C]) emit(err error, yield func(Pair[K, C]) bool) error {
-	if err != nil {
-		return err
-	}
-	for i := range tb.recs {
-		if !yield(tb.recs[i]) {
-			return nil
-		}
-	}
-	return nil
 }
 
 // foldValues takes the pairs of src into tb. full, if not nil, is asked after
@@ -107,7 +86,8 @@ func (tb *table[K, C]) emit(err error, yield func(Pair[K, C]) bool) error {
 func foldValues[K comparable, V, C any](tb *table[K, C], p *probeOf[Pair[K, V]], src Iter[Pair[K, V]], c Combiner[V, C], full func()) error {
 	vc := codec.For[V]()
 	return src(func(v Pair[K, V]) bool {
-		if i, ok := tb.index[v.Key]; ok {
+		i, slot := tb.find(v.Key)
+		if i >= 0 {
 			acc := &tb.recs[i].Value
 			p.enter(v)
 			*acc = c.Merge(*acc, v.Value)
@@ -120,8 +100,7 @@ func foldValues[K comparable, V, C any](tb *table[K, C], p *probeOf[Pair[K, V]],
 		p.enter(v)
 		first := c.Create(v.Value)
 		p.busy = false
-		tb.index[v.Key] = int32(len(tb.recs))
-		tb.recs = append(tb.recs, Pair[K, C]{v.Key, first})
+		tb.add(slot, v.Key, first)
 		if full != nil {
 			full()
 		}
@@ -132,9 +111,9 @@ func foldValues[K comparable, V, C any](tb *table[K, C], p *probeOf[Pair[K, V]],
 // combineWrite is the map side of a combining shuffle. A table that outgrows
 // the combine limit is handed on and started anew; when that happens depends
 // on the records alone (Invariant 13).
-func combineWrite[K comparable, V, C any](t *Task, n *plan.Node, mapPart int, src Iter[Pair[K, V]], p Partitioner[K], c Combiner[V, C]) ([]Bucket, error) {
+func combineWrite[K comparable, V, C any](t *Task, n *plan.Node, mapPart int, src Iter[Pair[K, V]], p Partitioner[K], c Combiner[V, C], hint *sizeHint) ([]Bucket, error) {
 	out := make([][]Pair[K, C], p.parts)
-	tb := newTable[K, C]()
+	tb := newTable[K, C](hint.get())
 	pr := watch[Pair[K, V]](t, n, mapPart)
 	flush := func() {
 		pr.busy = true // a custom partitioner is user code
@@ -153,14 +132,14 @@ func combineWrite[K comparable, V, C any](t *Task, n *plan.Node, mapPart int, sr
 	err := foldValues(tb, pr, src, c, func() {
 		if size.add(&tb.recs[len(tb.recs)-1]); size.bytes > limit {
 			flush()
-			clear(tb.index)
-			clear(tb.recs)
-			tb.recs, size.bytes = tb.recs[:0], 0
+			tb.reset()
+			size.bytes = 0
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
+	hint.met(len(tb.recs))
 	flush()
 	return buckets(out), nil
 }

@@ -16,13 +16,11 @@ func Cogroup[K comparable, V, W any](a RDD[Pair[K, V]], b RDD[Pair[K, W]], p Par
 	right := side[K, W](&spec, b.n, &out.n, p)
 	out = node(a.scope, spec, func(t *Task, part int) Iter[group] {
 		return func(yield func(group) bool) error {
-			tb := newTable[K, CoGrouped[V, W]]()
+			tb := newTable[K, CoGrouped[V, W]](0)
 			at := func(k K) *CoGrouped[V, W] {
-				i, ok := tb.index[k]
-				if !ok {
-					i = int32(len(tb.recs))
-					tb.index[k] = i
-					tb.recs = append(tb.recs, group{Key: k})
+				i, slot := tb.find(k)
+				if i < 0 {
+					return &tb.add(slot, k, CoGrouped[V, W]{}).Value
 				}
 				return &tb.recs[i].Value
 			}

@@ -1,9 +1,11 @@
 package codec
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/tidemill/tidemill/internal/base"
 )
@@ -35,6 +37,7 @@ type FrameWriter[T any] struct {
 	buf   []byte
 	head  int
 	count int
+	last  int // bytes of the frame before, a guess at the next one
 }
 
 // NewFrameWriter returns a writer for an empty frame.
@@ -59,6 +62,9 @@ func (w *FrameWriter[T]) reset(buf []byte) {
 
 // Append adds one record. After an error the frame holds what it held before.
 func (w *FrameWriter[T]) Append(v T) error {
+	if w.count == 0 {
+		w.buf = slices.Grow(w.buf, max(0, w.last-len(w.buf)))
+	}
 	buf, err := w.c.Append(w.buf, v)
 	if err != nil {
 		return err
@@ -84,6 +90,10 @@ func (w *FrameWriter[T]) Finish() []byte {
 	binary.LittleEndian.PutUint32(out[at:], uint32(w.count))
 	binary.LittleEndian.PutUint32(out[at+4:], uint32(len(out)-w.head))
 	binary.LittleEndian.PutUint32(out[at+8:], frameCRC(out, w.head))
+	w.last = len(out)
+	if cap(out) > 2*len(out) {
+		out = bytes.Clone(out) // what is kept should not pin more than it says
+	}
 	w.reset(nil) // the finished buffer may be viewed from now on (Invariant 15)
 	return out
 }
