@@ -86,6 +86,8 @@ func (app App) parse(args []string, stderr io.Writer) (command, error) {
 	if c.duration < 0 {
 		return c, fmt.Errorf("-for %v: must not be negative", c.duration)
 	}
+	// Tests of whole programs turn checked mode on from outside.
+	c.cfg.Checked = os.Getenv("TIDEMILL_CHECKED") == "1"
 	if app.Configure != nil {
 		app.Configure(&c.cfg)
 	}
