@@ -9,9 +9,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -32,11 +35,13 @@ type App struct {
 
 // Main runs app as a program: it reads the command line, runs the job until it
 // fails, SIGINT or SIGTERM asks for a graceful stop, or the time of -for has
-// passed, and exits. A second signal stops at once. The exit code is 0 after a
-// stop that left nothing, 1 after a failure, 2 for a wrong command line.
+// passed, and exits. A second signal stops at once, a third does not wait for
+// functions of the job that don't return. The exit code is 0 after a stop that
+// left nothing, 1 after a failure, 2 for a wrong command line. What went wrong
+// is the last line on standard error; the stack of a panic is in the log.
 func Main(app App) {
 	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
+	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, app, os.Args[1:], signals, os.Stdout, os.Stderr)
 	cancel()
@@ -52,19 +57,20 @@ type command struct {
 	cfg      Config
 }
 
-// parse reads the command line: the standard flags and the job's own.
+// parse reads the command line: the standard flags and the job's own. The
+// error is flag.ErrHelp once help has been given.
 func (app App) parse(args []string, stderr io.Writer) (command, error) {
 	var c command
 	var sets []string
 	executors := 0
 	fs := flag.NewFlagSet(app.Name, flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	fs.StringVar(&c.dir, "dir", "", "directory for scratch files; new or empty (default: a temporary one)")
+	fs.SetOutput(io.Discard) // else a mistake prints the whole usage
+	fs.StringVar(&c.dir, "dir", "", "`directory` for scratch files; new or empty (default: a temporary one)")
 	fs.DurationVar(&c.duration, "for", 0, "stop gracefully after this time (0: run until a signal)")
-	fs.StringVar(&c.level, "log-level", "info", "log level: trace, debug, info, warn, error, off")
+	fs.StringVar(&c.level, "log-level", "info", "log `level`: trace, debug, info, warn, error, off")
 	fs.BoolVar(&c.graph, "graph", false, "print the job's graph and its settings, and exit")
 	fs.IntVar(&executors, "executors", 0, "executors in this process (0: as the settings say)")
-	fs.Func("set", "change a setting: name=value; may be repeated", func(s string) error {
+	fs.Func("set", "change a setting: `name=value`; may be repeated (-graph prints them all)", func(s string) error {
 		if name, _, ok := strings.Cut(s, "="); !ok || name == "" {
 			return errors.New("want name=value")
 		}
@@ -74,20 +80,23 @@ func (app App) parse(args []string, stderr io.Writer) (command, error) {
 	if app.Flags != nil {
 		app.Flags(fs)
 	}
-	if err := fs.Parse(args); err != nil {
-		return c, errUsage{err}
-	}
-	if fs.NArg() > 0 {
-		return c, fmt.Errorf("unexpected argument %q: the job takes flags only", fs.Arg(0))
-	}
-	if hclog.LevelFromString(c.level) == hclog.NoLevel {
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fs.SetOutput(stderr)
+		fmt.Fprintf(stderr, "Usage of %s:\n", app.Name)
+		fs.PrintDefaults()
+		return c, err
+	case err != nil:
+		return c, fmt.Errorf("%w (-help lists the flags)", err)
+	case fs.NArg() > 0:
+		return c, fmt.Errorf("unexpected argument %q: the job takes flags only (-help lists them)", fs.Arg(0))
+	case hclog.LevelFromString(c.level) == hclog.NoLevel:
 		return c, fmt.Errorf("-log-level %q: must be trace, debug, info, warn, error or off", c.level)
-	}
-	if c.duration < 0 {
+	case c.duration < 0:
 		return c, fmt.Errorf("-for %v: must not be negative", c.duration)
+	case executors < 0:
+		return c, fmt.Errorf("-executors %d: must be positive", executors)
 	}
-	// Tests of whole programs turn checked mode on from outside.
-	c.cfg.Checked = os.Getenv("TIDEMILL_CHECKED") == "1"
 	if app.Configure != nil {
 		app.Configure(&c.cfg)
 	}
@@ -97,34 +106,29 @@ func (app App) parse(args []string, stderr io.Writer) (command, error) {
 			return c, fmt.Errorf("-set %s: %w", s, err)
 		}
 	}
-	if executors != 0 {
-		if executors < 0 {
-			return c, fmt.Errorf("-executors %d: must be positive", executors)
-		}
+	if executors > 0 {
 		c.cfg.Executors = executors
 	}
-	return c, nil
+	return c, c.cfg.Validate()
 }
-
-// errUsage is a mistake that package flag has already told the user of.
-type errUsage struct{ error }
 
 // run is Main without the process around it; it returns the exit code.
 func run(ctx context.Context, app App, args []string, signals <-chan os.Signal, stdout, stderr io.Writer) int {
 	say := func(format string, a ...any) { fmt.Fprintf(stderr, app.Name+": "+format+"\n", a...) }
+	c, err := app.parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	log := hclog.New(&hclog.LoggerOptions{Name: app.Name, Level: hclog.LevelFromString(c.level), Output: stderr})
 	fail := func(err error) int {
-		// One line, also for an error that was joined of several.
-		say("%s", strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
+		text, stack := cutStack(err.Error())
+		if stack != "" {
+			log.Error("user code panicked", "error", text, "stack", stack)
+		}
+		say("%s", oneLine(text))
 		return 1
 	}
-	c, err := app.parse(args, stderr)
-	var usage errUsage
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case errors.As(err, &usage):
-		return 2
-	case err != nil:
+	if err != nil {
 		fail(err)
 		return 2
 	}
@@ -135,11 +139,10 @@ func run(ctx context.Context, app App, args []string, signals <-chan os.Signal, 
 	if temporary {
 		defer func() {
 			if err := os.RemoveAll(dir); err != nil {
-				say("remove scratch directory: %v", err)
+				say("remove scratch directory: %s", oneLine(err.Error()))
 			}
 		}()
 	}
-	log := hclog.New(&hclog.LoggerOptions{Name: app.Name, Level: hclog.LevelFromString(c.level), Output: stderr})
 	ssc, err := New(app, c.cfg, WithStdout(stdout), WithLogger(log), WithDir(dir))
 	if err != nil {
 		return fail(err)
@@ -161,8 +164,7 @@ func run(ctx context.Context, app App, args []string, signals <-chan os.Signal, 
 	}
 	report, err := runUntil(ctx, ssc, c.duration, signals, say)
 	if err != nil {
-		fail(err)
-		return 1
+		return fail(err)
 	}
 	say("%s", report)
 	return 0
@@ -186,22 +188,74 @@ func runUntil(ctx context.Context, ssc *StreamingContext, d time.Duration, signa
 	}
 	soft, cut := context.WithCancelCause(context.Background())
 	defer cut(nil)
+	var report StopReport
+	var err error
+	stopped := make(chan struct{})
 	go func() {
-		select {
-		case <-signals:
-			cut(errors.New("a second signal"))
-		case <-soft.Done():
-		}
+		defer close(stopped)
+		report, err = ssc.Stop(soft, true)
 	}()
-	report, err := ssc.Stop(soft, true)
-	return report, errors.Join(ssc.driver.Err(), err)
+	for {
+		select {
+		case <-stopped:
+			return report, errors.Join(ssc.driver.Err(), err)
+		case <-signals:
+		}
+		if soft.Err() != nil {
+			return StopReport{}, errors.New("ended by a signal after the job was told to stop at once: a function of the job has not returned")
+		}
+		cut(errors.New("by a signal"))
+		say("stopping at once (Ctrl-C again ends the program even if a function of the job does not return)")
+	}
+}
+
+// goStack finds where the stack in the message of a contained panic begins.
+var goStack = regexp.MustCompile(`\ngoroutine \d+ \[`)
+
+// cutStack parts an error text from a stack in it, and what follows that.
+func cutStack(text string) (message, stack string) {
+	if at := goStack.FindStringIndex(text); at != nil {
+		return text[:at[0]], text[at[0]+1:]
+	}
+	return text, ""
+}
+
+// oneLine makes one printable line of a text. What a user function says in an
+// error or a panic may hold anything.
+func oneLine(text string) string {
+	var b strings.Builder
+	isBreak := func(r rune) bool { return strings.ContainsRune("\n\r\v\f\u0085\u2028\u2029", r) }
+	for line := range strings.FieldsFuncSeq(text, isBreak) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "":
+			continue
+		case strings.HasSuffix(b.String(), ":"):
+			b.WriteByte(' ')
+		case b.Len() > 0:
+			b.WriteString("; ")
+		}
+		for _, r := range line {
+			switch {
+			case r == '\t':
+				b.WriteByte(' ')
+			case unicode.IsPrint(r):
+				b.WriteRune(r)
+			default:
+				b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+			}
+		}
+	}
+	return b.String()
 }
 
 // scratch returns the directory for scratch files. State of an earlier run
 // can't be continued yet, so a directory that holds something is refused.
 func scratch(dir string) (path string, temporary bool, err error) {
 	if dir == "" {
-		path, err = os.MkdirTemp("", "tidemill-")
+		if path, err = os.MkdirTemp("", "tidemill-"); err != nil {
+			err = fmt.Errorf("scratch directory: %w", err)
+		}
 		return path, true, err
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -41,6 +42,7 @@ type Executor struct {
 	hub    *rpc.Hub
 	store  *block.Store
 	out    shuffles
+	spills atomic.Int64 // names what tasks put aside
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc

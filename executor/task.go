@@ -102,6 +102,7 @@ func (e *Executor) run(ctx context.Context, st *stage, ref rpc.TaskRef) {
 		delete(e.tasks, key)
 		e.mu.Unlock()
 		cancel(nil)
+		t.Close()
 		e.report(done)
 	}()
 	err := e.compute(ctx, t, st, ref, &done)
@@ -267,6 +268,22 @@ func (v *env) Block(_ context.Context, batch base.BatchTime, b plan.Block) ([]by
 // CombineLimit implements [rdd.Env].
 func (v *env) CombineLimit() int64 {
 	return max(1<<20, v.e.cfg.MemoryLimit/int64(4*v.e.cfg.Slots))
+}
+
+// Spill implements [rdd.Env].
+func (v *env) Spill(ctx context.Context, frame []byte) (string, error) {
+	key := fmt.Sprintf("spill/%d", v.e.spills.Add(1))
+	return key, v.e.store.Put(ctx, key, frame, base.DiskOnly)
+}
+
+// Spilled implements [rdd.Env].
+func (v *env) Spilled(_ context.Context, key string) ([]byte, error) { return v.e.store.Get(key) }
+
+// Unspill implements [rdd.Env].
+func (v *env) Unspill(keys []string) {
+	for _, k := range keys {
+		v.e.store.Drop(k)
+	}
 }
 
 // verify checks in checked mode that user code left the blocks it viewed as

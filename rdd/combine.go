@@ -1,9 +1,6 @@
 package rdd
 
-import (
-	"github.com/tidemill/tidemill/internal/codec"
-	"github.com/tidemill/tidemill/internal/plan"
-)
+import "github.com/tidemill/tidemill/internal/plan"
 
 // Combiner says how values of one key become one.
 type Combiner[V, C any] struct {
@@ -30,6 +27,7 @@ func GroupByKey[K comparable, V any](r RDD[Pair[K, V]], p Partitioner[K]) RDD[Pa
 	return combineByKey(r, "groupByKey", p, Combiner[V, []V]{
 		Create: func(v V) []V { return []V{v} },
 		Merge:  func(vs []V, v V) []V { return append(vs, v) },
+		Join:   func(a, b []V) []V { return append(a, b...) },
 	}, false)
 }
 
@@ -47,9 +45,11 @@ func combineByKey[K comparable, V, C any](r RDD[Pair[K, V]], kind string, p Part
 		spec.Narrow = []*plan.Node{parent}
 		out = node(r.scope, spec, func(t *Task, part int) Iter[Pair[K, C]] {
 			return func(yield func(Pair[K, C]) bool) error {
-				tb := newTable[K, C](0)
-				err := foldValues(tb, watch[Pair[K, V]](t, out.n, part), iterate[Pair[K, V]](t, parent, part), c, nil)
-				return tb.emit(err, yield)
+				a := newAggregation[K](t, out.n, part, c.Join, 0)
+				if err := foldPairs(a, iterate[Pair[K, V]](t, parent, part), c, mapSide); err != nil {
+					return err
+				}
+				return a.emit(yield)
 			}
 		})
 		return out
@@ -66,46 +66,22 @@ func combineByKey[K comparable, V, C any](r RDD[Pair[K, V]], kind string, p Part
 	spec.Shuffles = []*plan.Shuffle{sh}
 	out = node(r.scope, spec, func(t *Task, part int) Iter[Pair[K, C]] {
 		return func(yield func(Pair[K, C]) bool) error {
-			tb := newTable[K, C](reduceKeys.get())
+			a := newAggregation[K](t, out.n, part, c.Join, reduceKeys.get())
 			var err error
 			if mapSide {
 				joiner := Combiner[C, C]{Create: func(v C) C { return v }, Merge: c.Join}
-				err = foldValues(tb, watch[Pair[K, C]](t, out.n, part), fetch[Pair[K, C]](t, sh, part), joiner, nil)
+				err = foldPairs(a, fetch[Pair[K, C]](t, sh, part), joiner, true)
 			} else {
-				err = foldValues(tb, watch[Pair[K, V]](t, out.n, part), fetch[Pair[K, V]](t, sh, part), c, nil)
+				err = foldPairs(a, fetch[Pair[K, V]](t, sh, part), c, false)
 			}
-			reduceKeys.met(len(tb.recs))
-			return tb.emit(err, yield)
+			reduceKeys.met(len(a.tb.recs))
+			if err != nil {
+				return err
+			}
+			return a.emit(yield)
 		}
 	})
 	return out
-}
-
-// foldValues takes the pairs of src into tb. full, if not nil, is asked after
-// every new key and may empty the table.
-func foldValues[K comparable, V, C any](tb *table[K, C], p *probeOf[Pair[K, V]], src Iter[Pair[K, V]], c Combiner[V, C], full func()) error {
-	vc := codec.For[V]()
-	return src(func(v Pair[K, V]) bool {
-		i, slot := tb.find(v.Key)
-		if i >= 0 {
-			acc := &tb.recs[i].Value
-			p.enter(v)
-			*acc = c.Merge(*acc, v.Value)
-			p.busy = false
-			return true
-		}
-		if !vc.Immutable {
-			v.Value = vc.Clone(v.Value) // user code may change its accumulator (Invariant 15)
-		}
-		p.enter(v)
-		first := c.Create(v.Value)
-		p.busy = false
-		tb.add(slot, v.Key, first)
-		if full != nil {
-			full()
-		}
-		return true
-	})
 }
 
 // combineWrite is the map side of a combining shuffle. A table that outgrows
@@ -113,34 +89,27 @@ func foldValues[K comparable, V, C any](tb *table[K, C], p *probeOf[Pair[K, V]],
 // on the records alone (Invariant 13).
 func combineWrite[K comparable, V, C any](t *Task, n *plan.Node, mapPart int, src Iter[Pair[K, V]], p Partitioner[K], c Combiner[V, C], hint *sizeHint) ([]Bucket, error) {
 	out := make([][]Pair[K, C], p.parts)
-	tb := newTable[K, C](hint.get())
-	pr := watch[Pair[K, V]](t, n, mapPart)
-	flush := func() {
-		pr.busy = true // a custom partitioner is user code
+	pr := watch[K](t, n, mapPart)
+	a := newAggregation[K](t, n, mapPart, c.Join, hint.get())
+	a.full = func() error {
+		hint.met(len(a.tb.recs))
 		for i := range out {
-			out[i] = growFor(out[i], len(tb.recs)/p.parts)
+			out[i] = growFor(out[i], len(a.tb.recs)/p.parts)
 		}
-		for i := range tb.recs {
-			pr.cur.Key = tb.recs[i].Key
-			at := p.place(tb.recs[i].Key)
-			out[at] = append(out[at], tb.recs[i])
+		for i := range a.tb.recs {
+			pr.enter(a.tb.recs[i].Key) // a custom partitioner is user code
+			at := p.place(a.tb.recs[i].Key)
+			pr.busy = false
+			out[at] = append(out[at], a.tb.recs[i])
 		}
-		pr.busy = false
+		return nil
 	}
-	limit := t.env.CombineLimit()
-	size := tableSize[K, C]{}
-	err := foldValues(tb, pr, src, c, func() {
-		if size.add(&tb.recs[len(tb.recs)-1]); size.bytes > limit {
-			flush()
-			tb.reset()
-			size.bytes = 0
-		}
-	})
-	if err != nil {
+	if err := foldPairs(a, src, c, true); err != nil {
 		return nil, err
 	}
-	hint.met(len(tb.recs))
-	flush()
+	if err := a.full(); err != nil {
+		return nil, err
+	}
 	return buckets(out), nil
 }
 
@@ -149,29 +118,4 @@ func growFor[T any](s []T, n int) []T {
 		return make([]T, 0, n+n/8)
 	}
 	return s
-}
-
-// tableSize estimates the bytes of a table from every 64th of its records.
-type tableSize[K comparable, C any] struct {
-	c     *codec.Codec[Pair[K, C]]
-	n     int
-	last  int64
-	bytes int64
-	buf   []byte
-}
-
-// entryOverhead is about what a map and slice entry cost beside the record.
-const entryOverhead = 48
-
-func (s *tableSize[K, C]) add(rec *Pair[K, C]) {
-	if s.n%64 == 0 {
-		if s.c == nil {
-			s.c = codec.For[Pair[K, C]]()
-		}
-		if b, err := s.c.Append(s.buf[:0], *rec); err == nil {
-			s.buf, s.last = b, int64(len(b))
-		}
-	}
-	s.n++
-	s.bytes += s.last + entryOverhead
 }

@@ -16,31 +16,35 @@ func Cogroup[K comparable, V, W any](a RDD[Pair[K, V]], b RDD[Pair[K, W]], p Par
 	right := side[K, W](&spec, b.n, &out.n, p)
 	out = node(a.scope, spec, func(t *Task, part int) Iter[group] {
 		return func(yield func(group) bool) error {
-			tb := newTable[K, CoGrouped[V, W]](0)
-			at := func(k K) *CoGrouped[V, W] {
-				i, slot := tb.find(k)
-				if i < 0 {
-					return &tb.add(slot, k, CoGrouped[V, W]{}).Value
-				}
-				return &tb.recs[i].Value
-			}
-			err := left(t, part)(func(v Pair[K, V]) bool {
-				g := at(v.Key)
-				g.Left = append(g.Left, v.Value)
-				return true
-			})
+			a := newAggregation[K](t, out.n, part, joinGroups[V, W], 0)
+			err := foldPairs(a, left(t, part), Combiner[V, CoGrouped[V, W]]{
+				Create: func(v V) CoGrouped[V, W] { return CoGrouped[V, W]{Left: []V{v}} },
+				Merge: func(g CoGrouped[V, W], v V) CoGrouped[V, W] {
+					g.Left = append(g.Left, v)
+					return g
+				},
+			}, false)
 			if err != nil {
 				return err
 			}
-			err = right(t, part)(func(v Pair[K, W]) bool {
-				g := at(v.Key)
-				g.Right = append(g.Right, v.Value)
-				return true
-			})
-			return tb.emit(err, yield)
+			err = foldPairs(a, right(t, part), Combiner[W, CoGrouped[V, W]]{
+				Create: func(w W) CoGrouped[V, W] { return CoGrouped[V, W]{Right: []W{w}} },
+				Merge: func(g CoGrouped[V, W], w W) CoGrouped[V, W] {
+					g.Right = append(g.Right, w)
+					return g
+				},
+			}, false)
+			if err != nil {
+				return err
+			}
+			return a.emit(yield)
 		}
 	})
 	return out
+}
+
+func joinGroups[V, W any](a, b CoGrouped[V, W]) CoGrouped[V, W] {
+	return CoGrouped[V, W]{Left: append(a.Left, b.Left...), Right: append(a.Right, b.Right...)}
 }
 
 // side adds one parent of a cogroup to spec: as it is if its keys are placed

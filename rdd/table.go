@@ -102,19 +102,6 @@ func (tb *table[K, C]) reset() {
 	tb.recs = tb.recs[:0]
 }
 
-// emit hands out the records unless reading them failed.
-func (tb *table[K, C]) emit(err error, yield func(Pair[K, C]) bool) error {
-	if err != nil {
-		return err
-	}
-	for i := range tb.recs {
-		if !yield(tb.recs[i]) {
-			return nil
-		}
-	}
-	return nil
-}
-
 // sizeHint remembers how many keys the tasks of a node met, so that the next
 // one's table starts large enough. It changes no record.
 type sizeHint struct{ keys atomic.Int64 }

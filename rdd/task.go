@@ -22,9 +22,15 @@ type Env interface {
 	Keep(key plan.CacheKey, frame []byte, level base.StorageLevel)
 	// Block returns a received block.
 	Block(ctx context.Context, batch base.BatchTime, b plan.Block) ([]byte, error)
-	// CombineLimit is the number of bytes of distinct keys that a map-side
-	// combiner may hold before it hands them on.
+	// CombineLimit is about the number of bytes that an aggregation may hold in
+	// memory.
 	CombineLimit() int64
+	// Spill puts a frame aside, on disk, until the task ends.
+	Spill(ctx context.Context, frame []byte) (key string, err error)
+	// Spilled returns what Spill put aside.
+	Spilled(ctx context.Context, key string) ([]byte, error)
+	// Unspill forgets what Spill put aside.
+	Unspill(keys []string)
 }
 
 // Task is one attempt to compute one partition. User functions that take a
@@ -36,6 +42,15 @@ type Task struct {
 	probes   []*probe
 	counters map[string]int64
 	hash     uint64
+	spilled  []string // to be forgotten when the task ends
+}
+
+// Close gives back what the task put aside. It is called when the task has ended.
+func (t *Task) Close() {
+	if len(t.spilled) > 0 {
+		t.env.Unspill(t.spilled)
+		t.spilled = nil
+	}
 }
 
 // TaskSpec says which attempt a task is.

@@ -5,12 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"reflect"
-	"slices"
 	"strings"
 	"unsafe"
-
-	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/tidemill/tidemill/internal/base"
 )
@@ -42,6 +38,11 @@ type Composite interface{ TidemillCodec() any }
 // For returns the codec of T: by hand for strings, byte slices, integers,
 // floats, bool and the engine's own pairs of those; else msgpack. Whether T
 // can be encoded at all is said by [Check].
+//
+// What is read equals what was appended, since a record may or may not have
+// been encoded on its way: a nil slice stays nil and an empty one empty, floats
+// keep their bits. Of a [time.Time] only the instant is kept: it is read in
+// UTC, without monotonic clock. Two pointers to one value become two values.
 func For[T any]() *Codec[T] {
 	var c any
 	switch any((*T)(nil)).(type) {
@@ -73,11 +74,12 @@ func For[T any]() *Codec[T] {
 		var zero T
 		if comp, ok := any(zero).(Composite); ok {
 			c = comp.TidemillCodec()
-		} else {
-			return msgpackCodec[T]()
 		}
 	}
-	return c.(*Codec[T])
+	if c, ok := c.(*Codec[T]); ok { // not so for a type that embeds a composite
+		return c
+	}
+	return msgpackCodec[T]()
 }
 
 var errShort = fmt.Errorf("%w: record ends early", base.ErrCorrupt)
@@ -95,6 +97,25 @@ func readLen(src []byte) (n, head int, err error) {
 		return 0, 0, errShort
 	}
 	return int(u), head, nil
+}
+
+// lenOf is what is written for the length of a slice: 0 for nil, else one more
+// than the length.
+func lenOf[T any](v []T) uint64 {
+	if v == nil {
+		return 0
+	}
+	return uint64(len(v)) + 1
+}
+
+// readSliceLen reads what lenOf gave and checks that as many bytes follow. The
+// length of a nil slice is -1.
+func readSliceLen(src []byte) (n, head int, err error) {
+	u, head := binary.Uvarint(src)
+	if head <= 0 || u > uint64(len(src)-head)+1 {
+		return 0, 0, errShort
+	}
+	return int(u) - 1, head, nil
 }
 
 var stringCodec = &Codec[string]{
@@ -133,12 +154,12 @@ var stringCodec = &Codec[string]{
 var bytesCodec = &Codec[[]byte]{
 	ID: "bytes",
 	Append: func(dst []byte, v []byte) ([]byte, error) {
-		return append(binary.AppendUvarint(dst, uint64(len(v))), v...), nil
+		return append(binary.AppendUvarint(dst, lenOf(v)), v...), nil
 	},
 	Read: func(src []byte) ([]byte, int, error) {
-		n, head, err := readLen(src)
-		if err != nil {
-			return nil, 0, err
+		n, head, err := readSliceLen(src)
+		if err != nil || n < 0 {
+			return nil, head, err
 		}
 		return src[head : head+n : head+n], head + n, nil // capped: an append by user code copies (Invariant 15)
 	},
@@ -219,7 +240,7 @@ func Slice[T any](c *Codec[T]) *Codec[[]T] {
 	return &Codec[[]T]{
 		ID: "[]" + c.ID,
 		Append: func(dst []byte, v []T) ([]byte, error) {
-			dst = binary.AppendUvarint(dst, uint64(len(v)))
+			dst = binary.AppendUvarint(dst, lenOf(v))
 			var err error
 			for i := range v {
 				if dst, err = c.Append(dst, v[i]); err != nil {
@@ -229,13 +250,13 @@ func Slice[T any](c *Codec[T]) *Codec[[]T] {
 			return dst, nil
 		},
 		Read: func(src []byte) ([]T, int, error) {
-			count, at := binary.Uvarint(src)
 			// Each element takes at least one byte but the empty struct, which
-			// msgpack writes as one too: this bounds the allocation.
-			if at <= 0 || count > uint64(len(src)-at) {
-				return nil, 0, errShort
+			// msgpack writes as one too: this bounds the count.
+			count, at, err := readSliceLen(src)
+			if err != nil || count < 0 {
+				return nil, at, err
 			}
-			out := make([]T, 0, count)
+			out := make([]T, 0, min(count, 4096))
 			for range count {
 				v, n, err := c.Read(src[at:])
 				if err != nil {
@@ -247,7 +268,11 @@ func Slice[T any](c *Codec[T]) *Codec[[]T] {
 			return out, at, nil
 		},
 		Clone: func(v []T) []T {
-			out := slices.Clone(v)
+			if v == nil {
+				return nil
+			}
+			out := make([]T, len(v)) // not slices.Clone: a clone of an empty slice would pin what it was cut from
+			copy(out, v)
 			if !c.Plain {
 				for i := range out {
 					out[i] = c.Clone(out[i])
@@ -283,66 +308,4 @@ func EachRecord[T any](c *Codec[T], body []byte, count int, yield func(T) bool) 
 		body = body[n:]
 	}
 	return false, trailing(body)
-}
-
-// msgpackCodec encodes T by its own msgpack methods or by reflection. Each
-// record has a length prefix, so that a decoder never reads past its record.
-func msgpackCodec[T any]() *Codec[T] {
-	t := reflect.TypeFor[T]()
-	refs := holdsReferences(t)
-	c := &Codec[T]{
-		ID:        "msgpack:" + t.String(),
-		Append:    appendMsgpack[T],
-		Read:      readMsgpack[T],
-		Plain:     !refs,
-		Immutable: !refs,
-	}
-	c.Clone = func(v T) T {
-		if !refs {
-			return v
-		}
-		b, err := appendMsgpack(nil, v)
-		if err == nil {
-			if out, _, err := readMsgpack[T](b); err == nil {
-				return out
-			}
-		}
-		// Check has accepted the type, so a value that can't make the trip is
-		// the user's own marshaller failing: the task fails with its words.
-		panic(fmt.Sprintf("codec: copy a %s: %v", t, err))
-	}
-	return c
-}
-
-func appendMsgpack[T any](dst []byte, v T) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := msgpack.GetEncoder()
-	defer msgpack.PutEncoder(enc)
-	enc.Reset(&buf)
-	enc.UseCompactInts(true)
-	enc.SetSortMapKeys(true) // the bytes must be a function of the value (Invariant 13)
-	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("codec: encode a %T: %w", v, err)
-	}
-	dst = binary.AppendUvarint(dst, uint64(buf.Len()))
-	return append(dst, buf.Bytes()...), nil
-}
-
-func readMsgpack[T any](src []byte) (v T, n int, err error) {
-	size, head, err := readLen(src)
-	if err != nil {
-		return v, 0, err
-	}
-	// The library can panic on bytes it does not expect; bytes here passed
-	// their checksum, so a panic is a bug of a marshaller, and stays an error.
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: decode a %T: %v", base.ErrCorrupt, v, r)
-		}
-	}()
-	rec := src[head : head+size]
-	if err := msgpack.Unmarshal(rec, &v); err != nil {
-		return v, 0, fmt.Errorf("%w: decode a %T: %w", base.ErrCorrupt, v, err)
-	}
-	return v, head + size, nil
 }

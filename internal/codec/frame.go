@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 	"slices"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/tidemill/tidemill/internal/base"
 )
 
@@ -48,16 +50,23 @@ func NewFrameWriter[T any](c *Codec[T]) *FrameWriter[T] {
 }
 
 func (w *FrameWriter[T]) reset(buf []byte) {
-	id := w.c.ID
-	if len(id) > maxID {
-		id = id[:maxID]
-	}
+	id := frameID(w.c.ID)
 	w.buf = append(buf[:0], frameMagic...)
 	w.buf = append(w.buf, frameVersion, byte(len(id)))
 	w.buf = append(w.buf, id...)
 	w.buf = append(w.buf, make([]byte, 12)...)
 	w.head = len(w.buf)
 	w.count = 0
+}
+
+// frameID is a codec id as frames hold it: one that is too long ends in its
+// hash, so that ids that begin alike stay apart.
+func frameID(id string) string {
+	if len(id) <= maxID {
+		return id
+	}
+	const tail = 1 + 16
+	return fmt.Sprintf("%s#%016x", id[:maxID-tail], xxhash.Sum64String(id))
 }
 
 // Append adds one record. After an error the frame holds what it held before.
@@ -155,7 +164,7 @@ func parseFrame(b []byte) (Frame, int, error) {
 
 // EachInFrame checks that f holds records of c and hands them to yield.
 func EachInFrame[T any](c *Codec[T], f Frame, yield func(T) bool) (stopped bool, err error) {
-	if f.ID != c.ID && (len(c.ID) <= maxID || f.ID != c.ID[:maxID]) {
+	if f.ID != c.ID && f.ID != frameID(c.ID) {
 		return false, fmt.Errorf("frame holds records of codec %q, wanted %q", f.ID, c.ID)
 	}
 	return EachRecord(c, f.Body, f.Count, yield)

@@ -2,12 +2,14 @@ package codec
 
 import (
 	"math"
+	"reflect"
 
 	"github.com/cespare/xxhash/v2"
 )
 
 // Hasher returns the hash of keys that decides their key group: equal keys
-// have equal hashes in every process and version.
+// have equal hashes in every process and version. So -0 hashes as 0; NaNs,
+// which equal nothing, hash by their bits.
 func Hasher[K comparable]() func(K) uint64 {
 	var h any
 	switch any((*K)(nil)).(type) {
@@ -37,7 +39,15 @@ func Hasher[K comparable]() func(K) uint64 {
 		}
 	default:
 		c := For[K]()
+		floats := reaches(reflect.TypeFor[K](), func(t reflect.Type) bool {
+			return t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64
+		})
 		return func(k K) uint64 {
+			if floats {
+				plus := k
+				plusZero(reflect.ValueOf(&plus).Elem())
+				k = plus
+			}
 			b, err := c.Append(nil, k)
 			if err != nil {
 				panic(err.Error()) // contained as a task failure by the caller
