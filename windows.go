@@ -9,8 +9,9 @@ import (
 )
 
 // Window has, every slide, all records of d in the last window: of its batches
-// in (T-window, T], the oldest first. Early windows are partial. A slide of 0
-// stands for d's own. Both must be multiples of d's slide. What it may read
+// in (T-window, T], the oldest first. Early windows are partial. Both must be
+// positive multiples of d's slide; for a window at every batch of d pass
+// d.Slide(). What it may read
 // again of d is kept at d's storage level, in memory if none was set.
 func Window[T any](d DStream[T], window, slide time.Duration) DStream[T] {
 	slide = checkWindow(d, "window", window, slide)
@@ -46,9 +47,6 @@ func keepForWindow[T any](d DStream[T]) {
 // checkWindow records what is wrong with a window and returns the slide to use.
 func checkWindow[T any](d DStream[T], kind string, window, slide time.Duration) time.Duration {
 	g, own := d.ssc.g, d.op.Slide
-	if slide == 0 {
-		slide = own
-	}
 	for _, v := range []struct {
 		what string
 		d    time.Duration

@@ -66,7 +66,11 @@ func (t BatchTime) upTo(last BatchTime, step time.Duration) []BatchTime {
 // NextBoundary returns the first boundary of d, counted from zero, that is
 // strictly after t.
 func (t BatchTime) NextBoundary(d time.Duration, zero BatchTime) BatchTime {
-	return t.FloorFrom(d, zero).Add(d)
+	f := t.FloorFrom(d, zero)
+	if f > t { // before zero, Floor rounds up
+		return f
+	}
+	return f.Add(d)
 }
 
 // CeilBoundary returns the first boundary of d since the epoch at or after t.

@@ -1,0 +1,190 @@
+package conformance
+
+import (
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// kind says why a case of the table is no plain pass.
+type kind int
+
+const (
+	// onPurpose: the list of allowed differences has it.
+	onPurpose kind = iota
+	// notHere: what the case is about does not exist here, and the list says so.
+	notHere
+)
+
+// difference is an entry of the table.
+type difference struct {
+	kind   kind
+	family string
+	// cases holds patterns of case names, as of path.Match.
+	cases string
+	// when narrows the patterns by what a case holds; nil is always.
+	when func(c *golden) bool
+	// ours says what we do instead.
+	ours string
+	// allowed is the line of the design, section 6, or the decision that allows it.
+	allowed string
+	// want is what we give. A test holds the engine to it.
+	want func(c *golden) outcome
+}
+
+const (
+	absentIsEmpty  = "a source without data set at T counts as empty in union, transform, joins, count"
+	transformError = "an error in one `Transform` fails only what depends on it"
+	noPoison       = "a failed batch does not poison later ones"
+	refused        = "zero or negative windows, slides, timeouts, partition counts, intervals are refused at build"
+	sliceLogged    = "`Slice` gives logged, remembered batches only (forgotten: an error; future: nothing)"
+	noTicks        = "a graceful stop makes no extra ticks"
+	fileNames      = "the file source skips names starting with `.` or `_` or ending in `.tmp` or `._COPYING_`, and knows a file by (name, size, mtime)"
+	notApplied     = "closure serialization, one context per process, create-on-error do not apply"
+	noInterval     = "no RDD checkpoint interval exists"
+	allRecords     = "docs/adr/0003: a batch tells all records that it took"
+)
+
+// differences is the table of all cases in which we do not give what Spark
+// gave. Each entry says what we do instead; check holds the engine to that and
+// refuses entries whose case does not differ.
+var differences = []*difference{
+	{
+		family: "stateless", cases: "count_null* transform_*_null*", when: failsWhereAbsent,
+		ours: "the batch counts as empty and the run goes on", allowed: absentIsEmpty, want: absentAsEmpty,
+	},
+	{
+		family: "multi_stream", cases: "*_null*", when: failsWhereAbsent,
+		ours: "the batch counts as empty and the run goes on", allowed: absentIsEmpty, want: absentAsEmpty,
+	},
+	{
+		family: "slice_remember", cases: "slice_slide*", when: asksForFuture,
+		ours: "times after the last batch give nothing", allowed: sliceLogged, want: slicesOfBatches,
+	},
+	{
+		family: "failures", cases: "poison_window_3_1 poison_reduceByKeyAndWindow_2_1",
+		ours: "windows that reach back to the failed data set take it as empty", allowed: noPoison, want: withoutFailed,
+	},
+	{
+		family: "failures", cases: "generation_error generation_error_other_output",
+		ours: "the batch runs, its other outputs too, and is completed with a failed output", allowed: transformError, want: withoutFailed,
+	},
+	{
+		family: "failures", cases: "generation_error_window_3_1",
+		ours:    "the batch is completed with a failed output; windows that reach back to it take its data set as empty",
+		allowed: transformError + "; " + noPoison, want: withoutFailed,
+	},
+	{
+		family: "failures", cases: "poison_window_2_2",
+		ours:    "a batch in which no output has a data set tells how many records it took; Spark tells 0 and never tells those records at all",
+		allowed: allRecords, want: withoutFailed,
+	},
+	{
+		family: "errors", cases: "window_*_degenerate",
+		ours: "refused at build, naming the value", allowed: refused, want: refusedAtBuild,
+	},
+	{
+		family: "errors", cases: "batch_duration_*",
+		ours: "refused at build, naming the value", allowed: refused, want: refusedAtBuild,
+	},
+	{
+		family: "errors", cases: "reduceByKey_partitions_0 repartition_*",
+		ours: "refused at build, naming the value", allowed: refused, want: refusedAtBuild,
+	},
+	{
+		family: "errors", cases: "two_active_contexts",
+		ours: "both contexts run", allowed: notApplied, want: bothActive,
+	},
+	{
+		family: "errors", cases: "not_serializable_with* not_serializable_output_with_checkpoint",
+		ours: "functions are not sent anywhere: they may hold anything", allowed: notApplied, want: runsWell,
+	},
+	{
+		family: "errors", cases: "no_checkpoint_dir_map_with_checkpoint_interval",
+		ours: "there is no interval that would need a directory; the job runs", allowed: noInterval, want: runsWell,
+	},
+	{
+		kind: notHere, family: "errors", cases: "with_checkpoint_dir_map_with_checkpoint_interval checkpoint_interval_*",
+		ours: "no operation takes an interval; the graph without it runs", allowed: noInterval, want: runsWell,
+	},
+	{
+		kind: notHere, family: "errors", cases: "set_checkpoint_interval_after_*",
+		ours: "no operation takes an interval, before or after the start", allowed: noInterval, want: asRecorded,
+	},
+	{
+		family: "file_input", cases: "files_*", when: takenDifferently,
+		ours: "a touched or rewritten file is taken again; files with such names are left alone and break no batch", allowed: fileNames,
+		want: func(c *golden) outcome { return filesBy(c, false) },
+	},
+	{
+		family: "time", cases: "timer_run_*_no_interrupt",
+		ours: "a stop asks for no further batch", allowed: noTicks, want: noExtraTicks,
+	},
+	{
+		family: "time", cases: "duration_is_multiple_of",
+		ours: "nothing is a multiple of zero, and no zero slide gets this far", allowed: refused, want: zeroHasNoMultiples,
+	},
+}
+
+// failsWhereAbsent holds if Spark's run stopped at a batch for which a source
+// had no data set.
+func failsWhereAbsent(c *golden) bool {
+	f := c.failed()
+	return f != nil && f.Phase == "run" && c.absent(int(f.TimeMS/c.BatchMS))
+}
+
+// asksForFuture holds if a slice of the case ends after the last batch.
+func asksForFuture(c *golden) bool {
+	for _, s := range c.slices() {
+		if s.ToMS > int64(c.Batches)*c.BatchMS {
+			return true
+		}
+	}
+	return false
+}
+
+// takenDifferently holds if the models of Spark's and of our file source do
+// not agree on the case, which only the two rules of the entry can cause.
+func takenDifferently(c *golden) bool {
+	return !cmp.Equal(filesBy(c, true), filesBy(c, false))
+}
+
+// differs finds the entry of a case, nil if it has none.
+func differs(t *testing.T, c *golden) *difference {
+	t.Helper()
+	var found *difference
+	for _, d := range differences {
+		if d.family != c.Family || !matches(t, d.cases, c.Name) || d.when != nil && !d.when(c) {
+			continue
+		}
+		if found != nil {
+			t.Fatalf("two entries of the table of differences match: %q and %q", found.cases, d.cases)
+		}
+		found = d
+	}
+	return found
+}
+
+func matches(t *testing.T, patterns, name string) bool {
+	t.Helper()
+	for pattern := range strings.FieldsSeq(patterns) {
+		ok, err := path.Match(pattern, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			return true
+		}
+	}
+	return false
+}
+
+func TestDifferencesAreAllowed(t *testing.T) {
+	for _, d := range differences {
+		if d.allowed == "" || d.ours == "" {
+			t.Errorf("%s %q: an entry says what we do, and what allows it", d.family, d.cases)
+		}
+	}
+}
