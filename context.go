@@ -51,6 +51,7 @@ type StreamingContext struct {
 	state     State
 	driver    *driver.Driver
 	executors []*executor.Executor
+	started   int // executors, also those whose start failed
 	hub       *rpc.Hub
 	remember  bool
 	listeners []any
@@ -142,6 +143,10 @@ func (ssc *StreamingContext) Err() error { return ssc.g.Err() }
 func (ssc *StreamingContext) State() State {
 	ssc.mu.Lock()
 	defer ssc.mu.Unlock()
+	return ssc.stateLocked()
+}
+
+func (ssc *StreamingContext) stateLocked() State {
 	if ssc.driver != nil {
 		select {
 		case <-ssc.driver.Done():
@@ -153,9 +158,10 @@ func (ssc *StreamingContext) State() State {
 }
 
 // Remember asks that every stream's data sets are kept for at least d, for
-// Slice. It may be called once, in Build.
+// Slice. It may be called once, in Build; later it has no effect (Spark 4.2).
 func (ssc *StreamingContext) Remember(d time.Duration) {
-	if !ssc.open("Remember") {
+	if ssc.g.Finished() {
+		ssc.env.log.Warn("Remember comes too late and has no effect: call it in Build", "duration", d)
 		return
 	}
 	if err := base.CheckInterval("Remember: the duration", d); err != nil {
@@ -175,8 +181,8 @@ func (ssc *StreamingContext) Remember(d time.Duration) {
 func (ssc *StreamingContext) AddListener(l any) {
 	ssc.mu.Lock()
 	defer ssc.mu.Unlock()
-	if ssc.state != Initialized {
-		ssc.g.Errorf("AddListener: the context is %v: listeners are added before Start", ssc.state)
+	if s := ssc.stateLocked(); s != Initialized {
+		ssc.g.Errorf("AddListener: the context is %v: listeners are added before Start", s)
 		return
 	}
 	ssc.listeners = append(ssc.listeners, l)
@@ -202,46 +208,53 @@ func (ssc *StreamingContext) open(what string) bool {
 // Start runs the job. On an active context it does nothing; on a stopped one
 // it is an error. After a failed start the context is stopped.
 func (ssc *StreamingContext) Start(ctx context.Context) error {
-	switch ssc.State() {
-	case Active:
+	d, err := ssc.begin()
+	if d == nil && err == nil {
 		ssc.env.log.Warn("the context has already been started")
 		return nil
-	case Stopped:
-		return errors.New("the StreamingContext has already been stopped and can't be started again: make a new one")
 	}
-	err := ssc.start(ctx)
-	ssc.mu.Lock()
-	defer ssc.mu.Unlock()
-	ssc.state = Active
+	if err == nil {
+		err = ssc.start(ctx, d)
+	}
 	if err != nil {
-		ssc.state = Stopped
 		return fmt.Errorf("job %q: %w", ssc.job.Name, err)
 	}
 	return nil
 }
 
-func (ssc *StreamingContext) start(ctx context.Context) error {
+// begin makes the context active, or says why it can't be. The driver is nil
+// if it is active already.
+func (ssc *StreamingContext) begin() (*driver.Driver, error) {
+	ssc.mu.Lock()
+	defer ssc.mu.Unlock()
+	switch ssc.stateLocked() {
+	case Active:
+		return nil, nil
+	case Stopped:
+		return nil, errors.New("the StreamingContext has already been stopped and can't be started again: make a new one")
+	}
 	if err := ssc.g.CheckOutputs(); err != nil {
-		return err
+		ssc.state = Stopped
+		return nil, err
 	}
 	c := ssc.cfg.driver()
 	c.Job, c.Run, c.Epoch = ssc.job.Name, ssc.env.run, 1
 	c.FS, c.Stdout, c.Events, c.Log = ssc.env.fs, ssc.env.stdout, ssc.env.events, ssc.env.log
-	ssc.mu.Lock()
 	c.Listeners = ssc.listeners
 	ssc.hub = rpc.NewHub()
-	d := driver.New(c, ssc.g)
-	ssc.driver = d
-	ssc.mu.Unlock()
+	ssc.driver = driver.New(c, ssc.g)
+	ssc.state = Active
+	return ssc.driver, nil
+}
+
+// start starts the executors, then the driver. After an error the driver has ended.
+func (ssc *StreamingContext) start(ctx context.Context, d *driver.Driver) error {
 	var running []rpc.Executor
 	for range ssc.cfg.Executors {
 		e, err := ssc.startExecutor(d)
 		if err != nil {
-			_, serr := d.Stop(ctx, false)
-			for _, r := range running {
-				serr = errors.Join(serr, r.Close())
-			}
-			return errors.Join(err, serr)
+			d.Abort(running, err)
+			return err
 		}
 		running = append(running, e)
 	}
@@ -259,7 +272,8 @@ func (ssc *StreamingContext) startExecutor(d *driver.Driver) (*executor.Executor
 		return nil, fmt.Errorf("Build gave another graph when it ran again; it must not depend on clock, random numbers, network, environment or global state:\n%s", strings.TrimSuffix(ssc.g.Diff(own.g), "\n")) //nolint:staticcheck // starts with the name of a field
 	}
 	ssc.mu.Lock()
-	n := len(ssc.executors) + 1
+	ssc.started++
+	n := ssc.started
 	ssc.mu.Unlock()
 	id := base.ExecutorID(fmt.Sprintf("exec-%d", n))
 	e, err := executor.Start(executor.Config{
@@ -313,8 +327,7 @@ func (ssc *StreamingContext) AddExecutor() error {
 	if err != nil {
 		return err
 	}
-	ssc.driver.AddExecutor(e)
-	return nil
+	return ssc.driver.AddExecutor(e)
 }
 
 // AwaitTermination waits until the job has ended and returns why it failed,
@@ -353,11 +366,7 @@ func (ssc *StreamingContext) Stop(ctx context.Context, graceful bool) (StopRepor
 	if d.InListener() {
 		return StopReport{}, errors.New("Stop: cannot stop the StreamingContext within a listener's call: call it from another goroutine") //nolint:staticcheck // names the method
 	}
-	r, err := d.Stop(ctx, graceful)
-	ssc.mu.Lock()
-	ssc.state = Stopped
-	ssc.mu.Unlock()
-	return r, err
+	return d.Stop(ctx, graceful)
 }
 
 // Counters returns the named counters, summed over all accepted tasks.

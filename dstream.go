@@ -58,6 +58,8 @@ type opOptions struct {
 	existing    bool
 	keepEmpty   bool
 	host        string
+	initial     any // of type []Pair[K, S]
+	filter      any // of type func(K, V) bool
 }
 
 // Partitions sets the number of partitions that a shuffle makes.

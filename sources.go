@@ -80,6 +80,7 @@ func FromSource[T any](ssc *StreamingContext, name, kind string, src Source[T]) 
 type Queue[T any] struct {
 	mu      sync.Mutex
 	batches [][]T
+	feeds   string // the stream that takes from it while its job runs
 }
 
 // Push queues the records of one batch.
@@ -103,7 +104,7 @@ func QueueStream[T any](ssc *StreamingContext, name string, q *Queue[T], opts ..
 	o := options(opts)
 	encodable[T](ssc, fmt.Sprintf("queue %q", name))
 	parts := inputParts(ssc, "queue", name, o)
-	return FromSource(ssc, name, "queue", &queueSource[T]{q: q, all: o.allQueued, parts: parts, c: codec.For[T]()})
+	return FromSource(ssc, name, "queue", &queueSource[T]{name: name, q: q, all: o.allQueued, parts: parts, c: codec.For[T]()})
 }
 
 func inputParts(ssc *StreamingContext, kind, name string, o opOptions) int {
@@ -118,30 +119,69 @@ func inputParts(ssc *StreamingContext, kind, name string, o opOptions) int {
 }
 
 type queueSource[T any] struct {
+	name  string
 	q     *Queue[T]
 	all   bool
 	parts int
 	c     *codec.Codec[T]
+	open  bool
 	taken int // entries in the plan that was made last
 }
 
-func (s *queueSource[T]) Open(context.Context, BatchTime) error { return nil }
-func (s *queueSource[T]) Close() error                          { return nil }
+func (s *queueSource[T]) Open(context.Context, BatchTime) error {
+	s.q.mu.Lock()
+	defer s.q.mu.Unlock()
+	if s.q.feeds != "" {
+		return fmt.Errorf("queue %q: its Queue already feeds stream %q: give each stream a Queue of its own", s.name, s.q.feeds)
+	}
+	s.q.feeds, s.open = s.name, true
+	return nil
+}
+
+func (s *queueSource[T]) Close() error {
+	s.q.mu.Lock()
+	defer s.q.mu.Unlock()
+	if s.open {
+		s.q.feeds, s.open = "", false
+	}
+	return nil
+}
 
 func (s *queueSource[T]) Plan(_ context.Context, _ BatchTime, limit graph.Limit) (plan.Input, error) {
 	s.q.mu.Lock()
 	entries := s.q.batches
 	s.q.mu.Unlock()
 	var records []T
+	var bytes int64
 	s.taken = 0
 	for _, e := range entries {
-		if s.taken > 0 && (!s.all || limit.Records > 0 && int64(len(records)+len(e)) > limit.Records) {
+		if s.taken > 0 && !s.all {
+			break
+		}
+		size, err := s.size(e)
+		if err != nil {
+			return plan.Input{}, err
+		}
+		bytes += size
+		if s.taken > 0 && (limit.Records > 0 && int64(len(records)+len(e)) > limit.Records || limit.Bytes > 0 && bytes > limit.Bytes) {
 			break
 		}
 		records = append(records, e...)
 		s.taken++
 	}
 	return PlannedRecords(s.c, records, s.parts)
+}
+
+// size is the number of encoded bytes of the records.
+func (s *queueSource[T]) size(records []T) (n int64, err error) {
+	var buf []byte
+	for _, v := range records {
+		if buf, err = s.c.Append(buf[:0], v); err != nil {
+			return 0, err
+		}
+		n += int64(len(buf))
+	}
+	return n, nil
 }
 
 func (s *queueSource[T]) Planned(BatchTime, plan.Input) {
@@ -219,7 +259,7 @@ func (s constantSource[T]) Data(b *plan.Builder, _ plan.Input) (RDD[T], error) {
 // older than the file-remember setting are not seen.
 func TextFileStream(ssc *StreamingContext, name, dir string, opts ...Option) DStream[string] {
 	fsy := ssc.env.fs
-	return fileStream(ssc, name, "textFiles", dir, opts, func(b *plan.Builder, files []rdd.File) RDD[string] {
+	return fileStream(ssc, name, "textFiles", dir, 1, opts, func(b *plan.Builder, files []rdd.File) RDD[string] {
 		return rdd.TextFiles(b.Scope, fsy, files)
 	})
 }
@@ -233,18 +273,18 @@ func BinaryRecordsStream(ssc *StreamingContext, name, dir string, length int, op
 		ssc.g.Errorf("recordFiles %q: the record length is %d bytes: must be positive", name, length)
 		length = 1
 	}
-	return fileStream(ssc, name, "recordFiles", dir, opts, func(b *plan.Builder, files []rdd.File) RDD[[]byte] {
+	return fileStream(ssc, name, "recordFiles", dir, length, opts, func(b *plan.Builder, files []rdd.File) RDD[[]byte] {
 		return rdd.RecordFiles(b.Scope, fsy, files, length)
 	})
 }
 
-func fileStream[T any](ssc *StreamingContext, name, kind, dir string, opts []Option, read func(*plan.Builder, []rdd.File) RDD[T]) DStream[T] {
+func fileStream[T any](ssc *StreamingContext, name, kind, dir string, recordBytes int, opts []Option, read func(*plan.Builder, []rdd.File) RDD[T]) DStream[T] {
 	if dir == "" {
 		ssc.g.Errorf("%s %q: the directory is empty: give a path", kind, name)
 	}
 	src := &fileSource[T]{read: read, FileSource: driver.FileSource{
 		FS: ssc.env.fs, Dir: dir, Existing: options(opts).existing,
-		Interval: ssc.cfg.BatchInterval, Remember: ssc.cfg.FileRemember,
+		Interval: ssc.cfg.BatchInterval, Remember: ssc.cfg.FileRemember, RecordBytes: recordBytes,
 	}}
 	return FromSource(ssc, name, kind, Source[T](src))
 }

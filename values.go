@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/tidemill/tidemill/driver"
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/codec"
 	"github.com/tidemill/tidemill/internal/graph"
@@ -80,8 +83,8 @@ type Res[T any] struct {
 	close func(T) error
 
 	turn chan struct{} // holds one token: whoever has it may look and open
+	over atomic.Bool   // its executor has ended: nothing is opened any more
 	ok   bool
-	done bool
 	v    T
 }
 
@@ -113,7 +116,7 @@ func (r *Res[T]) Get(ctx context.Context) (T, error) {
 		return zero, fmt.Errorf("resource %q: %w", r.name, context.Cause(ctx))
 	}
 	switch {
-	case r.done:
+	case r.over.Load():
 		return zero, fmt.Errorf("resource %q: %w", r.name, base.ErrStopped)
 	case r.ok:
 		return r.v, nil
@@ -126,16 +129,21 @@ func (r *Res[T]) Get(ctx context.Context) (T, error) {
 	return v, nil
 }
 
-// end closes the instance; it is idempotent.
+// end closes the instance; it is idempotent. An open that does not return is
+// not waited for.
 func (r *Res[T]) end() error {
-	<-r.turn
-	defer func() { r.turn <- struct{}{} }()
-	if r.done || !r.ok {
-		r.done = true
+	if r.over.Swap(true) {
 		return nil
 	}
-	r.done = true
-	if r.close == nil {
+	limit := time.NewTimer(driver.Patience)
+	defer limit.Stop()
+	select {
+	case <-r.turn:
+		defer func() { r.turn <- struct{}{} }()
+	case <-limit.C:
+		return fmt.Errorf("resource %q: it is still being opened %v after the end", r.name, driver.Patience)
+	}
+	if !r.ok || r.close == nil {
 		return nil
 	}
 	if err := r.close(r.v); err != nil {

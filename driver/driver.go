@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,7 +76,6 @@ type Driver struct {
 	stop     chan struct{} // closed: a graceful stop has begun
 	stopOnce sync.Once
 	ended    chan struct{} // closed when all of the driver has ended
-	started  time.Time
 
 	lmu     sync.Mutex
 	lineage *plan.Lineage
@@ -84,11 +84,15 @@ type Driver struct {
 	tmu       sync.Mutex
 	tracker   *Tracker
 	receivers map[base.UID]*placed
+	draining  bool                           // receivers have been asked to end
+	lost      map[base.BlockID]chan struct{} // given up, of remembered batches; closed when the log has it
+	someEnded chan struct{}                  // holds a token: a receiver has ended
 
 	mu        sync.Mutex
+	closing   bool // no executor is taken any more
 	executors map[base.ExecutorID]rpc.Executor
-	order     []base.ExecutorID
-	err       error // why the job failed
+	order     []base.ExecutorID // of the live ones
+	err       error             // why the job failed
 	report    StopReport
 	counters  map[string]int64
 	pending   []base.BatchTime
@@ -96,8 +100,7 @@ type Driver struct {
 	batchCounters   map[string]int64 // of the batch that runs
 	batchCountersOf base.BatchTime
 
-	receiving sync.WaitGroup // receivers that have not ended
-	watchers  sync.WaitGroup // of executors
+	watchers sync.WaitGroup // of executors
 }
 
 // planned is a batch on its way from the planner to the runner.
@@ -115,6 +118,7 @@ type StopReport struct {
 	Pending   []base.BatchTime // planned, not done
 	Blocks    int              // received, in no batch
 	Records   int64            // in those blocks
+	Running   int              // calls of user code that have not returned when told to
 }
 
 // String sums the report up in one line.
@@ -128,9 +132,18 @@ func (r StopReport) String() string {
 		s += fmt.Sprintf(" (%d with failures)", r.Failed)
 	}
 	if len(r.Pending) == 0 && r.Blocks == 0 {
-		return s + ", nothing left"
+		s += ", nothing left"
+	} else {
+		s += "; left: " + r.left()
 	}
-	return s + fmt.Sprintf("; left: %d planned batches, %d received records in %d blocks", len(r.Pending), r.Records, r.Blocks)
+	if r.Running > 0 {
+		s += fmt.Sprintf("; %d calls of user code have not returned", r.Running)
+	}
+	return s
+}
+
+func (r StopReport) left() string {
+	return fmt.Sprintf("%d planned batches, %d received records in %d blocks", len(r.Pending), r.Records, r.Blocks)
 }
 
 // New returns a driver that has not started yet. Executors report to it from
@@ -144,7 +157,7 @@ func New(cfg Config, g *graph.Graph) *Driver {
 		planned: make(chan *planned, cfg.MaxPending+1),
 		slot:    make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 		lineage:   plan.NewLineage(g.Ops),
-		receivers: map[base.UID]*placed{},
+		receivers: map[base.UID]*placed{}, lost: map[base.BlockID]chan struct{}{}, someEnded: make(chan struct{}, 1),
 		executors: map[base.ExecutorID]rpc.Executor{},
 		counters:  map[string]int64{},
 	}
@@ -163,33 +176,31 @@ func New(cfg Config, g *graph.Graph) *Driver {
 	return d
 }
 
-// Start runs the job on the given executors until [Driver.Stop] or a failure.
-// After an error the driver has ended.
+// Start runs the job on the given executors, which it closes at its end, until
+// [Driver.Stop] or a failure. After an error the driver has ended.
 func (d *Driver) Start(ctx context.Context, executors []rpc.Executor) error {
 	now := time.Now()
-	d.started = now
+	d.mu.Lock()
 	d.gen = NewGenerator(d.g.Interval, d.cfg.MaxPending+1, d.cfg.CatchUp, slideRules(d.g), base.TimeOf(now))
-	err := d.cfg.Events.Append(ctx, DriverStarted{Epoch: d.cfg.Epoch, Run: d.cfg.Run, Digest: d.g.Fingerprint()})
+	d.mu.Unlock()
+	err := d.append(ctx, DriverStarted{Epoch: d.cfg.Epoch, Run: d.cfg.Run, Digest: d.g.Fingerprint()})
 	for _, s := range d.g.Sources {
 		if err == nil && s.Planner != nil {
 			err = s.Planner.Open(ctx, base.TimeOf(now))
 		}
 	}
 	if err != nil {
-		d.fail(err)
-		close(d.planned)
-		d.wg.Go(d.runAll)
-		go d.finish()
-		<-d.ended
+		d.Abort(executors, err)
 		return err
 	}
 	for _, e := range executors {
-		d.AddExecutor(e)
+		if err := d.AddExecutor(e); err != nil {
+			break // it was stopped or has failed already, and ends below
+		}
 	}
 	tell(d.hard, d.bus, func(l StartedListener) { l.OnStreamingStarted(now) })
 	for _, s := range d.g.Sources {
 		if s.Receiver != nil {
-			d.receiving.Add(1)
 			d.place(s)
 		}
 	}
@@ -197,6 +208,31 @@ func (d *Driver) Start(ctx context.Context, executors []rpc.Executor) error {
 	d.wg.Go(d.runAll)
 	go d.finish()
 	return nil
+}
+
+// Abort ends a driver that can't be started, and closes its executors.
+func (d *Driver) Abort(executors []rpc.Executor, err error) {
+	for _, e := range executors {
+		_ = d.AddExecutor(e)
+	}
+	d.fail(err)
+	close(d.planned)
+	d.wg.Go(d.runAll)
+	go d.finish()
+	<-d.ended
+}
+
+// append writes an event into the log. Its error ends the job: nothing that
+// the log does not have may happen (Invariant 14).
+func (d *Driver) append(ctx context.Context, e Event) error {
+	err := d.cfg.Events.Append(ctx, e)
+	switch {
+	case err == nil:
+		return nil
+	case d.hard.Err() != nil:
+		return fmt.Errorf("driver: append %T to the log: %w", e, context.Cause(d.hard))
+	}
+	return fmt.Errorf("driver: append %T to the log: %w", e, err)
 }
 
 // slideRules lists the slides longer than the batch interval. A slide belongs
@@ -222,6 +258,9 @@ func slideRules(g *graph.Graph) []SlideRule {
 func (d *Driver) finish() {
 	d.wg.Wait()
 	d.cancel(base.ErrStopped)
+	d.mu.Lock()
+	d.closing = true
+	d.mu.Unlock()
 	d.sched.close()
 	var errs []error
 	for _, s := range d.g.Sources {
@@ -229,8 +268,13 @@ func (d *Driver) finish() {
 			errs = append(errs, s.Planner.Close())
 		}
 	}
-	for _, e := range d.live() {
-		errs = append(errs, e.Close())
+	stuck := 0
+	for _, err := range d.closeExecutors() {
+		var s interface{ StillRunning() int } // what an executor had to leave behind
+		if errors.As(err, &s) {
+			stuck += s.StillRunning()
+		}
+		errs = append(errs, err)
 	}
 	for _, c := range d.g.Closers {
 		errs = append(errs, c())
@@ -239,14 +283,30 @@ func (d *Driver) finish() {
 	d.bus.close()
 	blocks, records := d.waiting()
 	d.mu.Lock()
-	d.report.Skipped = d.gen.SkippedTicks()
+	if d.gen != nil {
+		d.report.Skipped = d.gen.SkippedTicks()
+	}
 	d.report.Pending = append([]base.BatchTime(nil), d.pending...)
 	d.report.Blocks, d.report.Records = blocks, records
+	d.report.Running += stuck
 	if err := errors.Join(errs...); err != nil && d.err == nil {
 		d.err = err
 	}
+	d.report.Graceful = d.report.Graceful && d.err == nil
 	d.mu.Unlock()
 	close(d.ended)
+}
+
+// closeExecutors closes all at once: each may wait for tasks.
+func (d *Driver) closeExecutors() []error {
+	live := d.live()
+	errs := make([]error, len(live))
+	var wg sync.WaitGroup
+	for i, e := range live {
+		wg.Go(func() { errs[i] = e.Close() })
+	}
+	wg.Wait()
+	return errs
 }
 
 func (d *Driver) waiting() (int, int64) {
@@ -296,7 +356,8 @@ func (d *Driver) InListener() bool { return d.bus.inside() }
 // receivers store what they have, puts all received blocks into batches and
 // runs every planned batch; when StopTimeout passes or ctx ends before that,
 // it becomes an immediate one and says so. An immediate stop cancels tasks
-// and leaves planned batches.
+// and leaves planned batches; user code that does not return is left behind
+// after [Patience], which the report counts and Err tells.
 func (d *Driver) Stop(ctx context.Context, graceful bool) (StopReport, error) {
 	var err error
 	if graceful {
@@ -305,9 +366,6 @@ func (d *Driver) Stop(ctx context.Context, graceful bool) (StopReport, error) {
 		defer timer.Stop()
 		select {
 		case <-d.ended:
-			d.mu.Lock()
-			d.report.Graceful = d.err == nil
-			d.mu.Unlock()
 		case <-timer.C:
 			err = fmt.Errorf("a graceful stop did not end within the stop timeout of %v", d.cfg.StopTimeout)
 		case <-ctx.Done():
@@ -318,24 +376,40 @@ func (d *Driver) Stop(ctx context.Context, graceful bool) (StopReport, error) {
 	<-d.ended
 	r := d.Report()
 	if err != nil {
-		err = fmt.Errorf("%w; left: %d planned batches, %d received records in %d blocks", err, len(r.Pending), r.Records, r.Blocks)
+		err = fmt.Errorf("%w; left: %s", err, r.left())
 	}
 	return r, err
 }
 
-// AddExecutor takes an executor into use. It gets the plans of all remembered
-// batches first.
-func (d *Driver) AddExecutor(e rpc.Executor) {
+// AddExecutor takes an executor into use and closes it when the job ends. It
+// gets the plans of all remembered batches first. After the end of the job it
+// is an error; then the executor has been closed.
+func (d *Driver) AddExecutor(e rpc.Executor) error {
+	if err := d.join(e); err != nil {
+		return errors.Join(err, e.Close())
+	}
+	return nil
+}
+
+// join makes an executor one of those that hear of plans, from the next one on.
+func (d *Driver) join(e rpc.Executor) error {
 	d.lmu.Lock()
+	defer d.lmu.Unlock()
 	failed := d.lineage.Failed()
 	for _, b := range d.lineage.Batches() {
 		_ = e.Send(rpc.Plan{Batch: *b, Failed: failed}) // an executor that is gone says so by Gone
 	}
 	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing {
+		return fmt.Errorf("executor %s comes too late: the job has ended: %w", e.ID(), base.ErrStopped)
+	}
 	d.executors[e.ID()] = e
 	d.order = append(d.order, e.ID())
-	d.mu.Unlock()
-	d.lmu.Unlock()
+	// Only now, so that no loss is missed: a loss goes to those who have joined.
+	if ids := d.lostBlocks(); len(ids) > 0 {
+		_ = e.Send(rpc.BlocksLost{Blocks: ids})
+	}
 	d.sched.do(func() { d.sched.apply(d.sched.state.AddExecutor(e.ID(), e.Slots())) })
 	d.watchers.Go(func() {
 		select {
@@ -344,6 +418,7 @@ func (d *Driver) AddExecutor(e rpc.Executor) {
 		case <-d.hard.Done():
 		}
 	})
+	return nil
 }
 
 // executorLost drops what an executor held and finds new places for its
@@ -354,14 +429,12 @@ func (d *Driver) executorLost(id base.ExecutorID) {
 	}
 	d.mu.Lock()
 	delete(d.executors, id)
+	d.order = slices.DeleteFunc(d.order, func(x base.ExecutorID) bool { return x == id })
 	left := len(d.executors)
 	d.mu.Unlock()
 	d.alarm(Alarm{Kind: "executor", Subject: string(id), Message: fmt.Sprintf("executor %s is lost, %d left", id, left)})
 	if d.cfg.OnLostBlocks == PolicySkip {
-		d.tmu.Lock()
-		blocks := d.tracker.LostOf(id)
-		d.tmu.Unlock()
-		d.giveUp(blocks, fmt.Sprintf("executor %s, which held them, is lost", id))
+		d.giveUpWaiting(id)
 	}
 	d.sched.do(func() { d.sched.lose(id) })
 	d.replace(id)
@@ -370,44 +443,13 @@ func (d *Driver) executorLost(id base.ExecutorID) {
 	}
 }
 
-// giveUp logs blocks as lost and tells everybody to read them as empty.
-func (d *Driver) giveUp(blocks []plan.Block, reason string) {
-	if len(blocks) == 0 {
-		return
-	}
-	ids := make([]base.BlockID, 0, len(blocks))
-	var records int64
-	for _, b := range blocks {
-		ids = append(ids, b.ID)
-		records += int64(b.Records)
-	}
-	// Invariant 9: a loss that the policy allows is logged, counted, shown.
-	if err := d.cfg.Events.Append(d.hard, BlocksLost{Blocks: ids, Records: records, Reason: reason}); err != nil {
-		d.fail(err)
-		return
-	}
-	d.tmu.Lock()
-	d.tracker.Drop(ids)
-	d.tmu.Unlock()
-	d.mu.Lock()
-	d.counters[CounterLostRecords] += records
-	d.mu.Unlock()
-	d.broadcast(rpc.BlocksLost{Blocks: ids})
-	d.alarm(Alarm{Kind: "blocks-lost", Message: fmt.Sprintf("%d records in %d received blocks are lost and left out: %s", records, len(ids), reason)})
-}
-
-// CounterLostRecords counts the records that OnLostBlocks: skip left out.
-const CounterLostRecords = "tidemill.lost-records"
-
 // live returns the executors in the order they came.
 func (d *Driver) live() []rpc.Executor {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var out []rpc.Executor
+	out := make([]rpc.Executor, 0, len(d.order))
 	for _, id := range d.order {
-		if e := d.executors[id]; e != nil {
-			out = append(out, e)
-		}
+		out = append(out, d.executors[id])
 	}
 	return out
 }

@@ -44,10 +44,11 @@ func CommitFiles(dir string, epoch base.Epoch, keepEmpty bool) OutputRun {
 	return func(ctx context.Context, b *OutputBatch) error {
 		fsy, name := b.FS(), b.out.UID
 		final := rdd.FinalDir(dir, name, b.t)
-		if done, err := committed(fsy, final); done || err != nil {
-			return err
-		}
+		// First, since it says best what is wrong with dir.
 		if err := fsy.MkdirAll(dir); err != nil {
+			return fmt.Errorf("output directory can't be made: %w", err)
+		}
+		if done, err := committed(fsy, final); done || err != nil {
 			return err
 		}
 		if !swept {
@@ -63,6 +64,13 @@ func CommitFiles(dir string, epoch base.Epoch, keepEmpty bool) OutputRun {
 		if err := fsy.Mkdir(staging); err != nil {
 			return err
 		}
+		defer func() {
+			// What is left is swept at the next start. Tasks of a lost executor may
+			// still be writing there, so this may fail, and does no harm then.
+			if err := fsy.RemoveAll(staging); err != nil {
+				b.d.cfg.Log.Warn("staging directory is not removed", "output", name, "directory", staging, "error", err)
+			}
+		}()
 		files, err := b.writtenFiles(ctx)
 		if err != nil {
 			return err
@@ -72,7 +80,7 @@ func CommitFiles(dir string, epoch base.Epoch, keepEmpty bool) OutputRun {
 			m.Records += f.Records
 		}
 		if m.Records == 0 && !keepEmpty {
-			return fsy.RemoveAll(staging)
+			return nil
 		}
 		out := path.Join(staging, "out")
 		if err := gather(fsy, out, files, &m); err != nil {
@@ -84,10 +92,7 @@ func CommitFiles(dir string, epoch base.Epoch, keepEmpty bool) OutputRun {
 				return errors.Join(err, cerr)
 			}
 		}
-		if err := fsy.SyncDir(dir); err != nil {
-			return err
-		}
-		return fsy.RemoveAll(staging)
+		return fsy.SyncDir(dir)
 	}
 }
 
@@ -126,11 +131,11 @@ func gather(fsy fsys.FS, out string, files []rdd.WrittenFile, m *Manifest) error
 	if err := fsy.Mkdir(out); err != nil {
 		return err
 	}
-	for part, f := range files {
+	for _, f := range files {
 		if f.Path == "" {
 			continue
 		}
-		name := rdd.PartFile(part)
+		name := path.Base(f.Path)
 		if err := fsy.Rename(f.Path, path.Join(out, name)); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -34,6 +35,10 @@ type FileSource struct {
 	// for: at least one interval.
 	Interval time.Duration
 	Remember time.Duration
+	// RecordBytes is the least size of a record. It makes the limit of records
+	// in a batch one of bytes, since nobody counts the records of a file before
+	// it is read; 0 stands for 1.
+	RecordBytes int
 
 	start   base.BatchTime
 	known   map[rdd.File]bool // found and within reach: waiting or taken
@@ -55,6 +60,9 @@ func (s *FileSource) Open(_ context.Context, start base.BatchTime) error {
 		if err == nil {
 			_, err = s.FS.List(d)
 		}
+		if s.noDir(d, err) {
+			err = nil
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("file source: directory %q can't be read: %w", s.Dir, err)
@@ -69,10 +77,10 @@ func (s *FileSource) Plan(_ context.Context, t base.BatchTime, limit graph.Limit
 	}
 	files := s.waiting
 	in := plan.Input{Records: -1}
+	size := int64(max(1, s.RecordBytes))
 	for i, f := range files {
-		// A file has at least a byte for every record, so the record limit
-		// bounds nothing more than the byte limit would.
-		if i > 0 && limit.Bytes > 0 && in.Bytes+f.Size > limit.Bytes {
+		over := limit.Bytes > 0 && in.Bytes+f.Size > limit.Bytes || limit.Records > 0 && (in.Bytes+f.Size)/size > limit.Records
+		if i > 0 && over {
 			files = files[:i]
 			break
 		}
@@ -112,8 +120,8 @@ func (s *FileSource) find(t base.BatchTime) error {
 	var found []rdd.File
 	for _, dir := range dirs {
 		infos, err := s.FS.List(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it went away in between
+		if errors.Is(err, fs.ErrNotExist) || s.noDir(dir, err) {
+			continue // it went away in between, or a file matches the pattern
 		}
 		if err != nil {
 			return err
@@ -142,6 +150,12 @@ func (s *FileSource) find(t base.BatchTime) error {
 	}
 	s.waiting = append(s.waiting, found...)
 	return nil
+}
+
+// noDir reports whether err says that a match of the pattern is no directory.
+// A pattern such as "in/*" may match files too, which are passed over.
+func (s *FileSource) noDir(dir string, err error) bool {
+	return dir != s.Dir && errors.Is(err, syscall.ENOTDIR)
 }
 
 // skippedName says whether a name is hidden, private or still being written.

@@ -79,7 +79,7 @@ func (g *Generator) Next(now base.BatchTime) Step {
 	switch {
 	case t > now:
 		return Step{Wait: t}
-	case g.pending >= g.maxPending:
+	case g.Full():
 		return Step{Full: true}
 	}
 	return Step{Ready: true, Plan: t, Skipped: skipped}
@@ -90,27 +90,38 @@ func (g *Generator) Next(now base.BatchTime) Step {
 func (g *Generator) due(now base.BatchTime) (base.BatchTime, int64) {
 	next := g.last.Add(g.interval)
 	latest := now.Floor(g.interval)
-	if g.catchUp == CatchUpAll || latest <= next {
+	if latest <= next {
+		clear(g.missed)
 		return next, 0
 	}
-	// Ticks were missed: next to latest, latest excluded. Boundaries of longer
-	// slides among them come first, oldest first.
-	t := latest
+	if g.catchUp == CatchUpAll {
+		return next, 0
+	}
+	t, ok := g.boundary(latest)
+	if !ok {
+		t = latest
+	}
+	return t, int64(t-next) / g.interval.Milliseconds()
+}
+
+// boundary returns the oldest boundary of a longer slide that was missed
+// before latest and is still to be planned.
+func (g *Generator) boundary(latest base.BatchTime) (t base.BatchTime, ok bool) {
 	for i, r := range g.rules {
 		m := &g.missed[i]
 		if m.until <= g.last { // a new stall: look at what it swallows
 			m.until = latest
 			m.next = g.last.NextBoundary(r.Slide, 0)
-			// A window that ends at or after last+Window holds no batch that was
-			// planned before the stall; one boundary is kept in any case, for what
-			// came since the last one.
-			m.end = max(m.next.Add(r.Slide), g.last.Add(r.Window))
+			// The batch at the first boundary takes in what came during the stall.
+			// Windows that begin at or after it hold nothing that must be shown
+			// now: at most Window/Slide boundaries are kept, at least one.
+			m.end = m.next.Add(max(r.Slide, r.Window))
 		}
-		if m.next < m.end && m.next < t {
-			t = m.next
+		if m.next < m.end && m.next < latest && (!ok || m.next < t) {
+			t, ok = m.next, true
 		}
 	}
-	return t, int64(t-next) / g.interval.Milliseconds()
+	return t, ok
 }
 
 // Planned says that the log holds the plan of t.
@@ -126,17 +137,33 @@ func (g *Generator) Planned(t base.BatchTime) {
 		for m.next <= t && m.next < m.end {
 			m.next = m.next.Add(r.Slide)
 		}
+		// The batch may have been one for a boundary of another rule; the window
+		// of this one that holds it must end too.
+		if b := t.CeilBoundary(r.Slide); m.until > t && b > t {
+			if m.next >= m.end {
+				m.next = b
+			}
+			m.end = max(m.end, b.Add(r.Slide))
+		}
 	}
 }
 
 // Done says that a planned batch is done or failed.
 func (g *Generator) Done() { g.pending-- }
 
-// Drain returns the batch time that a graceful stop uses at once, though it
-// may lie in the future.
-func (g *Generator) Drain(now base.BatchTime) base.BatchTime {
-	return max(g.last.Add(g.interval), now.CeilBoundary(g.interval))
+// Drain returns the batch time that a graceful stop uses next. It is a
+// boundary of a longer slide that was missed, which has to be planned in any
+// case, or the next batch time at once, though it may lie in the future.
+func (g *Generator) Drain(now base.BatchTime) (t base.BatchTime, missed bool) {
+	t = max(g.last.Add(g.interval), now.CeilBoundary(g.interval))
+	if b, ok := g.boundary(t); ok {
+		return b, true
+	}
+	return t, false
 }
+
+// Full reports whether no further batch may be planned until one is done.
+func (g *Generator) Full() bool { return g.pending >= g.maxPending }
 
 // Behind reports a clock that is behind the log by more than an interval.
 func (g *Generator) Behind(now base.BatchTime) bool { return now < g.last.Add(-g.interval) }

@@ -111,41 +111,78 @@ type (
 type bus struct {
 	queue     chan func(listener any)
 	listeners []any
+	quit      chan struct{} // closed: what is queued is the last
 	done      chan struct{}
 	panicked  func(listener any, reason any)
 
 	mu sync.Mutex
 	id string // of the goroutine, as the runtime prints it
+
+	// Of the goroutine: the event that is being handed out, and the listener
+	// that is next to hear it.
+	event func(listener any)
+	next  int
 }
 
 // busQueue bounds the events that wait for listeners (Invariant 9).
 const busQueue = 1024
 
 func newBus(listeners []any, panicked func(listener, reason any)) *bus {
-	b := &bus{queue: make(chan func(any), busQueue), listeners: listeners, done: make(chan struct{}), panicked: panicked}
+	b := &bus{
+		queue: make(chan func(any), busQueue), listeners: listeners, next: len(listeners),
+		quit: make(chan struct{}), done: make(chan struct{}), panicked: panicked,
+	}
 	go b.run()
 	return b
 }
 
 func (b *bus) run() {
-	defer close(b.done)
+	ended := false
+	defer func() {
+		if ended {
+			close(b.done)
+			return
+		}
+		b.panicked(b.listeners[b.next-1], "it ended its goroutine") // runtime.Goexit, as t.FailNow does
+		go b.run()
+	}()
 	b.mu.Lock()
 	b.id = goroutineID()
 	b.mu.Unlock()
-	for f := range b.queue {
-		for _, l := range b.listeners {
-			b.call(f, l)
+	for {
+		for b.next < len(b.listeners) {
+			b.next++
+			b.call(b.listeners[b.next-1])
+		}
+		if !b.take() {
+			break
 		}
 	}
+	ended = true
 }
 
-func (b *bus) call(f func(any), l any) {
+// take waits for the next event. After quit it waits no more.
+func (b *bus) take() bool {
+	select {
+	case b.event = <-b.queue:
+	case <-b.quit:
+		select {
+		case b.event = <-b.queue:
+		default:
+			return false
+		}
+	}
+	b.next = 0
+	return true
+}
+
+func (b *bus) call(l any) {
 	defer func() {
 		if r := recover(); r != nil { // a listener is user code and must not end the job (Invariant 10)
 			b.panicked(l, r)
 		}
 	}()
-	f(l)
+	b.event(l)
 }
 
 // inside reports whether the caller runs in a listener's call.
@@ -166,20 +203,30 @@ func goroutineID() string {
 	return fields[1]
 }
 
-// close waits until all events were heard.
+// close waits until all events were heard. What is told later is not.
 func (b *bus) close() {
-	close(b.queue)
+	close(b.quit)
 	<-b.done
 }
 
-// tell queues an event for the listeners of interface L.
+// tell queues an event for the listeners of interface L. It waits for room
+// until ctx ends.
 func tell[L any](ctx context.Context, b *bus, f func(L)) {
-	select {
-	case b.queue <- func(l any) {
+	if len(b.listeners) == 0 {
+		return
+	}
+	event := func(l any) {
 		if x, ok := l.(L); ok {
 			f(x)
 		}
-	}:
+	}
+	select {
+	case b.queue <- event: // also when ctx has ended: the last events are heard
+		return
+	default:
+	}
+	select {
+	case b.queue <- event:
 	case <-ctx.Done():
 	}
 }

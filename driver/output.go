@@ -2,8 +2,10 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/fsys"
@@ -23,6 +25,15 @@ type OutputBatch struct {
 	out  *graph.Output
 	node *plan.Node
 	t    base.BatchTime
+
+	failed atomic.Bool // a job on the data set
+}
+
+// note keeps in mind whether a job failed. One that the caller cancelled did not.
+func (b *OutputBatch) note(err error) {
+	if failed := (*computeError)(nil); errors.As(err, &failed) {
+		b.failed.Store(true)
+	}
 }
 
 // Time is the batch time.
@@ -45,25 +56,33 @@ func (b *OutputBatch) FS() fsys.FS { return b.d.cfg.FS }
 
 // Collect returns the records of every partition as frames.
 func (b *OutputBatch) Collect(ctx context.Context) ([][]byte, error) {
-	return b.d.collect(ctx, b.t, b.node, plan.All(b.node.Parts), -1)
+	frames, err := b.d.collect(ctx, b.t, b.node, plan.All(b.node.Parts), -1)
+	b.note(err)
+	return frames, err
 }
 
 // Take returns frames that hold at least the first n records, if there are as
 // many: it computes few partitions first, and more if those hold too little.
 func (b *OutputBatch) Take(ctx context.Context, n int, count func(frames [][]byte) int) ([][]byte, error) {
-	return b.d.take(ctx, b.t, b.node, n, count)
+	frames, err := b.d.take(ctx, b.t, b.node, n, count)
+	b.note(err)
+	return frames, err
 }
 
 // Count returns the number of records.
 func (b *OutputBatch) Count(ctx context.Context) (int64, error) {
-	return b.d.countRecords(ctx, b.t, b.node)
+	n, err := b.d.countRecords(ctx, b.t, b.node)
+	b.note(err)
+	return n, err
 }
 
 // RunTasks runs the output's task on every partition and returns the results
 // of the chosen attempts.
 func (b *OutputBatch) RunTasks(ctx context.Context) ([][]byte, error) {
 	j := &job{batch: b.t, node: b.node, parts: plan.All(b.node.Parts), kind: rpc.OutputTask, output: b.out.UID}
-	return results(b.d.sched.runJob(ctx, j))(j.parts)
+	out, err := results(b.d.sched.runJob(ctx, j))(j.parts)
+	b.note(err)
+	return out, err
 }
 
 func results(done map[int]rpc.TaskDone, err error) func(parts []int) ([][]byte, error) {

@@ -1,9 +1,8 @@
 package driver
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -26,20 +25,38 @@ func (d *Driver) planAll() {
 	}
 	// A graceful stop: what the receivers have accepted becomes blocks, the
 	// blocks become batches, usually one. Offset and file sources take part in
-	// the first.
+	// the first. Boundaries of long slides that were missed come before that.
 	d.stopReceivers()
-	for first := true; d.hard.Err() == nil; first = false {
-		if blocks, _ := d.waiting(); blocks == 0 {
+	for first := true; d.awaitRoom(); first = false {
+		d.mu.Lock()
+		t, missed := d.gen.Drain(base.TimeOf(time.Now()))
+		d.mu.Unlock()
+		if blocks, _ := d.waiting(); blocks == 0 && !missed {
 			return
 		}
-		d.mu.Lock()
-		t := d.gen.Drain(base.TimeOf(time.Now()))
-		d.mu.Unlock()
 		if err := d.plan(t, first); err != nil {
 			d.fail(err)
 			return
 		}
 	}
+}
+
+// awaitRoom waits until one more batch may be pending; it returns false when
+// the job has ended.
+func (d *Driver) awaitRoom() bool {
+	for d.hard.Err() == nil {
+		d.mu.Lock()
+		full := d.gen.Full()
+		d.mu.Unlock()
+		if !full {
+			return true
+		}
+		select {
+		case <-d.slot:
+		case <-d.hard.Done():
+		}
+	}
+	return false
 }
 
 func (d *Driver) planTicks() error {
@@ -63,9 +80,6 @@ func (d *Driver) planTicks() error {
 				d.alarm(Alarm{Kind: "skipped", Batch: step.Plan, Message: fmt.Sprintf("%d ticks before batch %s got no batch of their own: the job is behind, its sources wait", step.Skipped, step.Plan)})
 			}
 			if err := d.plan(step.Plan, true); err != nil {
-				if d.hard.Err() != nil {
-					return nil
-				}
 				return err
 			}
 			if d.stopping() {
@@ -100,15 +114,17 @@ func (d *Driver) plan(t base.BatchTime, planners bool) error {
 		b.Inputs = append(b.Inputs, d.input(s, t, limit, planners))
 	}
 	for _, v := range d.g.Values {
-		data, err := makeValue(d.hard, v, t)
+		data, err := d.makeValue(v, t)
 		if err != nil {
 			return err
 		}
 		b.Values = append(b.Values, plan.Value{UID: v.UID, Data: data})
 	}
-	if err := d.cfg.Events.Append(d.hard, BatchPlanned{Batch: *b}); err != nil {
-		return fmt.Errorf("driver: log the plan of batch %s: %w", t, err)
+	if err := d.append(d.hard, BatchPlanned{Batch: *b}); err != nil {
+		return fmt.Errorf("batch %s: %w", t, err)
 	}
+	// What the log was given stays as it is.
+	b.Inputs = slices.Clone(b.Inputs)
 	// The log has it: now memory may change.
 	for i, s := range d.g.Sources {
 		in := b.Inputs[i]
@@ -118,9 +134,7 @@ func (d *Driver) plan(t base.BatchTime, planners bool) error {
 			}
 			continue
 		}
-		d.tmu.Lock()
-		d.tracker.Allocate(in.UID, len(in.Blocks))
-		d.tmu.Unlock()
+		d.allocate(&b.Inputs[i])
 	}
 	d.mu.Lock()
 	d.gen.Planned(t)
@@ -138,7 +152,7 @@ func (d *Driver) plan(t base.BatchTime, planners bool) error {
 
 // input asks one source for its part. A source that can't plan is no batch
 // failure: its position stays, the batch goes on without it, an alarm is raised.
-func (d *Driver) input(s *graph.Source, t base.BatchTime, limit graph.Limit, planners bool) (in plan.Input) {
+func (d *Driver) input(s *graph.Source, t base.BatchTime, limit graph.Limit, planners bool) plan.Input {
 	uid := s.Op.UID
 	if s.Planner == nil {
 		return d.received(uid, limit)
@@ -146,37 +160,40 @@ func (d *Driver) input(s *graph.Source, t base.BatchTime, limit graph.Limit, pla
 	if !planners {
 		return plan.Input{UID: uid, Absent: true}
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			in = d.cannotPlan(uid, t, fmt.Sprintf("panic: %v\n%s", r, debug.Stack()))
-		}
-	}()
-	in, err := s.Planner.Plan(d.hard, t, limit)
+	at := base.TaskError{Set: base.DataSet{UID: uid, Time: t}, Operator: s.Op.Display}
+	var planned plan.Input
+	err := d.userCode(at, func() (err error) {
+		planned, err = s.Planner.Plan(d.hard, t, limit)
+		return err
+	})
 	if err != nil {
-		return d.cannotPlan(uid, t, err.Error())
+		return d.cannotPlan(uid, t, err)
 	}
-	in.UID = uid
-	return in
+	planned.UID = uid
+	return planned
 }
 
-func (d *Driver) cannotPlan(uid base.UID, t base.BatchTime, why string) plan.Input {
+func (d *Driver) cannotPlan(uid base.UID, t base.BatchTime, why error) plan.Input {
+	if task := (*base.TaskError)(nil); errors.As(why, &task) && task.Stack != "" {
+		d.cfg.Log.Error("user code failed", "batch", t, "source", uid, "error", why, "stack", task.Stack)
+	}
 	if d.hard.Err() == nil {
-		d.alarm(Alarm{Kind: "source", Batch: t, Subject: string(uid), Message: fmt.Sprintf("source %q can't plan batch %s, which goes on without it: %s", uid, t, why)})
+		d.alarm(Alarm{Kind: "source", Batch: t, Subject: string(uid), Message: fmt.Sprintf("source %q can't plan batch %s, which goes on without it: %v", uid, t, why)})
 	}
 	return plan.Input{UID: uid, Absent: true}
 }
 
-func makeValue(ctx context.Context, v *graph.Value, t base.BatchTime) (data []byte, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("broadcast value %q of batch %s: panic: %v", v.UID, t, r)
-		}
-	}()
-	data, err = v.Make(ctx, t)
+func (d *Driver) makeValue(v *graph.Value, t base.BatchTime) ([]byte, error) {
+	at := base.TaskError{Set: base.DataSet{UID: v.UID, Time: t}, Operator: fmt.Sprintf("broadcast %q", v.UID)}
+	var made []byte
+	err := d.userCode(at, func() (err error) {
+		made, err = v.Make(d.hard, t)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("broadcast value %q of batch %s: %w", v.UID, t, err)
 	}
-	return data, v.Set(t, data)
+	return made, v.Set(t, made)
 }
 
 func (d *Driver) batchInfo(b *plan.Batch, at time.Time) BatchInfo {
@@ -212,17 +229,23 @@ func (d *Driver) release(t base.BatchTime) error {
 		gone[b.Time] = b
 	}
 	rel := d.lineage.Release(t)
+	forgotten := make(map[base.UID]base.BatchTime, len(d.g.Ops))
+	for _, op := range d.g.Ops {
+		forgotten[op.UID] = d.lineage.Forgotten(op)
+	}
 	d.lmu.Unlock()
 	m := rpc.Release{Done: t, Batches: rel.Batches}
+	var blocks []base.BlockID
 	for _, bt := range rel.Batches {
 		for _, in := range gone[bt].Inputs {
 			for _, b := range in.Blocks {
 				m.Blocks = append(m.Blocks, b.Key)
+				blocks = append(blocks, b.ID)
 			}
 		}
 	}
 	if len(rel.Batches) > 0 {
-		if err := d.cfg.Events.Append(d.hard, Released{Done: t, Batches: rel.Batches}); err != nil {
+		if err := d.append(d.hard, Released{Done: t, Batches: rel.Batches}); err != nil {
 			return err
 		}
 		for _, v := range d.g.Values {
@@ -230,27 +253,13 @@ func (d *Driver) release(t base.BatchTime) error {
 		}
 	}
 	d.broadcast(m)
-	d.sched.do(func() { d.sched.release(rel.Sets) })
+	d.tmu.Lock()
+	for _, id := range blocks {
+		delete(d.lost, id)
+	}
+	d.tmu.Unlock()
+	d.sched.do(func() { d.sched.release(forgotten) })
 	return nil
-}
-
-// blocksOf finds the planned blocks of an error.
-func (d *Driver) blocksOf(e *base.LostBlocksError) []plan.Block {
-	d.lmu.Lock()
-	defer d.lmu.Unlock()
-	b := d.lineage.Batch(e.Batch)
-	if b == nil {
-		return nil
-	}
-	var out []plan.Block
-	for _, in := range b.Inputs {
-		for _, blk := range in.Blocks {
-			if slices.Contains(e.Blocks, blk.ID) {
-				out = append(out, blk)
-			}
-		}
-	}
-	return out
 }
 
 // count merges the counters of one accepted task.
@@ -260,11 +269,16 @@ func (d *Driver) count(counters map[string]int64, t base.BatchTime) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.batchCounters == nil || d.batchCountersOf != t {
-		d.batchCounters, d.batchCountersOf = map[string]int64{}, t
-	}
 	for name, n := range counters {
 		d.counters[name] += n
+	}
+	if t != d.batchCountersOf {
+		return // of a job on a slice
+	}
+	if d.batchCounters == nil {
+		d.batchCounters = map[string]int64{}
+	}
+	for name, n := range counters {
 		d.batchCounters[name] += n
 	}
 }

@@ -33,17 +33,28 @@ func (d *Driver) place(s *graph.Source) {
 		d.tmu.Lock()
 		epoch := d.tracker.NextEpoch(stream)
 		d.tmu.Unlock()
-		if err := d.cfg.Events.Append(d.hard, ReceiverRegistered{Stream: stream, Epoch: epoch}); err != nil {
+		if err := d.append(d.hard, ReceiverRegistered{Stream: stream, Epoch: epoch}); err != nil {
 			d.fail(err)
 			return
 		}
 		d.tmu.Lock()
 		d.tracker.Register(stream, epoch)
-		d.receivers[stream] = &placed{source: s, epoch: epoch, at: at.ID()}
+		p := &placed{source: s, epoch: epoch, at: at.ID()}
+		d.receivers[stream] = p
 		d.tmu.Unlock()
-		if at.Send(rpc.StartReceiver{Stream: stream, Epoch: epoch}) == nil {
-			return
+		sent := at.Send(rpc.StartReceiver{Stream: stream, Epoch: epoch}) == nil
+		there := d.executor(at.ID()) != nil
+		d.tmu.Lock()
+		draining := d.draining
+		ours := d.receivers[stream] == p && p.at == at.ID()
+		d.tmu.Unlock()
+		if !sent && !there && ours {
+			continue // its loss was dealt with before p was there; else that finds a new place
 		}
+		if draining { // the request of stopReceivers may have come too early
+			_ = at.Send(rpc.StopReceiver{Stream: stream, Epoch: epoch})
+		}
+		return
 	}
 }
 
@@ -51,7 +62,9 @@ func (d *Driver) leastLoaded() rpc.Executor {
 	load := map[base.ExecutorID]int{}
 	d.tmu.Lock()
 	for _, p := range d.receivers {
-		load[p.at]++
+		if !p.ended {
+			load[p.at]++
+		}
 	}
 	d.tmu.Unlock()
 	var best rpc.Executor
@@ -97,49 +110,48 @@ func (d *Driver) stopping() bool {
 
 func (d *Driver) receiverEnded(stream base.UID) {
 	d.tmu.Lock()
-	p := d.receivers[stream]
-	first := p != nil && !p.ended
-	if first {
+	if p := d.receivers[stream]; p != nil {
 		p.ended = true
 	}
 	d.tmu.Unlock()
-	if first {
-		d.receiving.Done()
+	select {
+	case d.someEnded <- struct{}{}:
+	default:
 	}
 }
 
 // stopReceivers asks all receivers to end, and waits until they have stored
-// what they accepted.
+// what they accepted, or the job has ended.
 func (d *Driver) stopReceivers() {
 	d.tmu.Lock()
-	var running []placed
-	for _, p := range d.receivers {
-		if !p.ended {
-			running = append(running, *p)
-		}
-	}
+	d.draining = true
 	d.tmu.Unlock()
-	for _, p := range running {
-		d.mu.Lock()
-		e := d.executors[p.at]
-		d.mu.Unlock()
+	for _, p := range d.receiving() {
+		e := d.executor(p.at)
 		if e == nil || e.Send(rpc.StopReceiver{Stream: p.source.Op.UID, Epoch: p.epoch}) != nil {
 			d.receiverEnded(p.source.Op.UID)
 		}
 	}
-	all := make(chan struct{})
-	go func() {
-		d.receiving.Wait()
-		close(all)
-	}()
-	select {
-	case <-all:
-	case <-d.hard.Done():
-		for _, p := range running {
-			d.receiverEnded(p.source.Op.UID)
+	for len(d.receiving()) > 0 {
+		select {
+		case <-d.someEnded:
+		case <-d.hard.Done():
+			return
 		}
-		<-all
 	}
+}
+
+// receiving lists the receivers that have not ended for good.
+func (d *Driver) receiving() []placed {
+	d.tmu.Lock()
+	defer d.tmu.Unlock()
+	var out []placed
+	for _, p := range d.receivers {
+		if !p.ended {
+			out = append(out, *p)
+		}
+	}
+	return out
 }
 
 // ReceiverEvent implements [rpc.Driver].
@@ -184,27 +196,38 @@ func (d *Driver) ReceiverEvent(ev rpc.ReceiverEvent) {
 			d.receiverEnded(ev.Stream)
 			return
 		}
-		d.place(p.source)
+		d.tmu.Lock()
+		current := d.receivers[ev.Stream] == p && p.at == ev.Executor
+		d.tmu.Unlock()
+		if current { // else its executor was lost since, and it has a new place
+			d.place(p.source)
+		}
 	})
 }
 
-// AddBlock implements [rpc.Driver].
-func (d *Driver) AddBlock(ctx context.Context, m rpc.AddBlock) error {
+// AddBlock implements [rpc.Driver]. It waits for the log even if the receiver
+// does not any more, since a block whose append nobody has seen end would be
+// neither in nor out (Invariant 14).
+func (d *Driver) AddBlock(_ context.Context, m rpc.AddBlock) error {
 	d.tmu.Lock()
 	already, err := d.tracker.Begin(m.Block)
 	d.tmu.Unlock()
 	if already || err != nil {
 		return err
 	}
-	err = d.cfg.Events.Append(ctx, BlockAdded(m)) // Invariant 1: the log first
+	err = d.append(d.hard, BlockAdded(m)) // Invariant 1: the log first
 	d.tmu.Lock()
-	defer d.tmu.Unlock()
-	if err != nil {
+	if err == nil {
+		d.tracker.Commit(m.Block)
+	} else {
 		d.tracker.Abort(m.Block)
-		return err
 	}
-	d.tracker.Commit(m.Block)
-	return nil
+	d.tmu.Unlock()
+	if err == nil {
+		return nil
+	}
+	d.fail(err)
+	return fmt.Errorf("%w: %w", base.ErrStopped, err) // a final answer: nothing is added any more
 }
 
 // limitPer spreads a batch's limit over its sources (Invariant 9).

@@ -1,11 +1,12 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/tidemill/tidemill/internal/base"
@@ -24,6 +25,9 @@ func (d *Driver) runAll() {
 			d.fail(err)
 		}
 	}
+	d.mu.Lock()
+	d.report.Graceful = d.hard.Err() == nil
+	d.mu.Unlock()
 	// Nothing more comes: what runs still in the background may end.
 	d.cancel(base.ErrStopped)
 }
@@ -44,7 +48,12 @@ func (d *Driver) runBatch(p *planned) error {
 	r := &batchRun{d: d, plan: p.plan, info: d.batchInfo(p.plan, p.at)}
 	t := p.plan.Time
 	r.info.Started = time.Now()
-	if err := r.prepare(); err != nil {
+	d.mu.Lock()
+	d.batchCounters, d.batchCountersOf = nil, t
+	d.mu.Unlock()
+	// Transform functions run in there.
+	at := base.TaskError{Set: base.DataSet{Time: t}, Operator: "the building of data sets"}
+	if err := d.userCode(at, r.prepare); err != nil {
 		return err
 	}
 	started := r.info
@@ -62,11 +71,12 @@ func (d *Driver) runBatch(p *planned) error {
 	}
 	r.info.Ended = time.Now()
 	d.mu.Lock()
-	if d.batchCountersOf == t {
-		r.info.Counters = maps.Clone(d.batchCounters)
-	}
+	r.info.Counters = maps.Clone(d.batchCounters)
 	d.mu.Unlock()
 	d.batchOver(t, r.info.Err != nil)
+	if err := d.release(t); err != nil {
+		return err
+	}
 	done := r.info
 	tell(d.hard, d.bus, func(l BatchCompletedListener) { l.OnBatchCompleted(done) })
 	return nil
@@ -107,13 +117,13 @@ func (r *batchRun) output(i int, o *graph.Output) error {
 	info := OutputInfo{Index: i, Output: o.UID, Time: t, Start: time.Now()}
 	tell(d.hard, d.bus, func(l OutputStartedListener) { l.OnOutputStarted(info) })
 	if err == nil {
-		err = r.run(o, node)
+		node, err = r.run(o, node)
 	}
 	if err != nil && d.hard.Err() != nil {
 		return context.Cause(d.hard) // stopped in the middle: the plan stays
 	}
 	if err == nil {
-		if err := d.cfg.Events.Append(d.hard, OutputDone{Time: t, Output: o.UID}); err != nil {
+		if err := d.append(d.hard, OutputDone{Time: t, Output: o.UID}); err != nil {
 			return err
 		}
 	} else {
@@ -151,23 +161,21 @@ func dependsOn(op *plan.Op, uid base.UID) bool {
 	return false
 }
 
-// run runs the driver's side of an output; a panic of user code is contained
-// (Invariant 10).
-func (r *batchRun) run(o *graph.Output, node *plan.Node) (err error) {
-	defer func() {
-		if x := recover(); x != nil {
-			err = &base.TaskError{
-				Set: base.DataSet{UID: o.UID, Time: r.plan.Time}, Operator: fmt.Sprintf("%s %q", o.Kind, o.UID),
-				Partition: -1, Panic: true, Message: fmt.Sprint(x), Stack: string(debug.Stack()),
-			}
-		}
-	}()
+// run runs the driver's side of an output, which may be user code. It returns
+// the data set again if that could not be computed: an output's own failure is
+// no fault of what it reads, which other outputs and later batches read too.
+func (r *batchRun) run(o *graph.Output, node *plan.Node) (blame *plan.Node, err error) {
 	b := &OutputBatch{d: r.d, out: o, node: node, t: r.plan.Time}
-	return o.Run.(OutputRun)(r.d.hard, b)
+	at := base.TaskError{Set: base.DataSet{UID: o.UID, Time: r.plan.Time}, Operator: fmt.Sprintf("%s %q", o.Kind, o.UID)}
+	err = r.d.userCode(at, func() error { return o.Run.(OutputRun)(r.d.hard, b) })
+	if b.failed.Load() {
+		blame = node
+	}
+	return blame, err
 }
 
-// fail records a failed output and the data set that is to blame. Later
-// readers take that as empty.
+// fail records a failed output and the data sets that are to blame, if it was
+// not the output's own doing. Later readers take them as empty.
 func (r *batchRun) fail(o *graph.Output, node *plan.Node, err error) {
 	d := r.d
 	if r.info.Err == nil {
@@ -187,6 +195,9 @@ func (r *batchRun) fail(o *graph.Output, node *plan.Node, err error) {
 	case node != nil:
 		sets = append(sets, node.ID.Set)
 	}
+	if node != nil && len(sets) > 0 && sets[0].Time != r.plan.Time {
+		sets = append(sets, readersOf(node, sets[0])...)
+	}
 	d.lmu.Lock()
 	for _, ds := range sets {
 		d.lineage.Fail(ds)
@@ -202,16 +213,42 @@ func (r *batchRun) fail(o *graph.Output, node *plan.Node, err error) {
 	}
 }
 
-// end writes the end of the batch into the log, then releases what nothing
-// needs any more (Invariants 4 and 5).
+// readersOf lists the data sets of n's batch that n is computed from and that
+// are themselves computed from ds, of an earlier batch: they have failed too.
+func readersOf(n *plan.Node, ds base.DataSet) []base.DataSet {
+	reads := map[plan.ID]bool{}
+	var find func(*plan.Node) bool
+	find = func(x *plan.Node) bool {
+		if found, ok := reads[x.ID]; ok {
+			return found
+		}
+		found := x.ID.Set == ds
+		for _, p := range x.Narrow {
+			found = find(p) || found
+		}
+		for _, s := range x.Shuffles {
+			found = find(s.Parent) || found
+		}
+		reads[x.ID] = found
+		return found
+	}
+	find(n)
+	var sets []base.DataSet
+	for id, found := range reads {
+		if found && id.Set.Time == n.ID.Set.Time && !slices.Contains(sets, id.Set) {
+			sets = append(sets, id.Set)
+		}
+	}
+	slices.SortFunc(sets, func(a, b base.DataSet) int { return cmp.Compare(a.UID, b.UID) })
+	return sets
+}
+
+// end writes the end of the batch into the log (Invariant 4).
 func (r *batchRun) end() error {
 	d, t := r.d, r.plan.Time
 	var e Event = BatchDone{Time: t}
 	if r.info.Err != nil {
 		e = BatchFailed{Time: t, Sets: r.failed, Outputs: r.outputs, Reason: r.info.Err.Error()}
 	}
-	if err := d.cfg.Events.Append(d.hard, e); err != nil {
-		return err
-	}
-	return d.release(t)
+	return d.append(d.hard, e)
 }

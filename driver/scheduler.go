@@ -72,12 +72,12 @@ func newScheduler(d *Driver, cfg sched.Config) *scheduler {
 	return s
 }
 
-// do queues f for the loop. After close it does nothing.
-func (s *scheduler) do(f func()) {
+// do queues f for the loop. After close it does nothing and reports false.
+func (s *scheduler) do(f func()) bool {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return
+		return false
 	}
 	s.queue = append(s.queue, f)
 	s.mu.Unlock()
@@ -85,6 +85,7 @@ func (s *scheduler) do(f func()) {
 	case s.wake <- struct{}{}:
 	default:
 	}
+	return true
 }
 
 func (s *scheduler) run() {
@@ -98,6 +99,9 @@ func (s *scheduler) run() {
 			s.mu.Unlock()
 			if len(fs) == 0 {
 				if closed {
+					for id := range s.jobs {
+						s.finish(id, base.ErrStopped)
+					}
 					return
 				}
 				break
@@ -109,7 +113,7 @@ func (s *scheduler) run() {
 	}
 }
 
-// close ends the loop once all that was queued is done.
+// close ends the loop once all that was queued is done, and the jobs that are left.
 func (s *scheduler) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -121,27 +125,44 @@ func (s *scheduler) close() {
 	<-s.ended
 }
 
-// runJob runs a job to its end. When ctx ends first the job is cancelled, and
-// runJob returns once no task of it can write any more or its executor is gone.
+// runJob runs a job to its end. When ctx or the driver ends first the job is
+// cancelled. After a failure or a cancellation tasks of it may still run: they
+// have been told to stop, their slots are taken until they do, and what they
+// return is dropped. What they write must be kept apart by attempt.
 func (s *scheduler) runJob(ctx context.Context, j *job) (map[int]rpc.TaskDone, error) {
 	j.done = make(chan struct{})
 	j.results = map[int]rpc.TaskDone{}
-	s.do(func() { s.submit(j) })
+	if !s.do(func() { s.submit(j) }) {
+		return nil, base.ErrStopped
+	}
+	var cause error
 	select {
 	case <-j.done:
 	case <-ctx.Done():
+		cause = context.Cause(ctx)
+	case <-s.d.hard.Done():
+		cause = context.Cause(s.d.hard)
+	}
+	if cause != nil {
 		s.do(func() {
-			j.cancel = fmt.Sprint(context.Cause(ctx))
+			j.cancel = fmt.Sprint(cause)
 			s.apply(s.state.Cancel(j.id, j.cancel))
 		})
 		<-j.done
-		if j.err == nil {
-			break
+		if j.err != nil {
+			return nil, cause
 		}
-		return nil, context.Cause(ctx)
 	}
-	return j.results, j.err
+	if j.err != nil {
+		return nil, &computeError{j.err}
+	}
+	return j.results, nil
 }
+
+// computeError says that a data set could not be computed.
+type computeError struct{ error }
+
+func (e *computeError) Unwrap() error { return e.error }
 
 // submit cuts the job into stages and hands it to the scheduler.
 func (s *scheduler) submit(j *job) {
@@ -317,11 +338,11 @@ func (s *scheduler) lose(id base.ExecutorID) {
 	s.apply(s.state.LoseExecutor(id, fmt.Sprintf("executor %s is lost", id)))
 }
 
-// release forgets data sets.
-func (s *scheduler) release(sets []base.DataSet) {
-	for _, ds := range sets {
-		f := s.byset[ds]
-		if f == nil {
+// release forgets the data sets that lie at or before the time given for
+// their operator, also those that failed.
+func (s *scheduler) release(forgotten map[base.UID]base.BatchTime) {
+	for ds, f := range s.byset {
+		if ds.Time > forgotten[ds.UID] {
 			continue
 		}
 		for id := range f.shuffles {
@@ -372,7 +393,7 @@ func (s *scheduler) accepted(j *job, a sched.Accepted, m rpc.TaskDone) {
 	}
 	if m.Hash != 0 && j.limit <= 0 {
 		key := fmt.Sprintf("%s %d", what, m.Task.Part)
-		if old, ok := facts.hashes[key]; ok && old != m.Hash {
+		if old, ok := facts.hashes[key]; ok && old != m.Hash && !s.d.lossy() {
 			// Invariant 13: attempts at a partition must agree, record by record.
 			s.d.fail(fmt.Errorf("batch %s: two attempts at partition %d of %s (%s) gave different records: functions must be deterministic",
 				j.batch, m.Task.Part, st.Root.Op, what))
@@ -380,9 +401,7 @@ func (s *scheduler) accepted(j *job, a sched.Accepted, m rpc.TaskDone) {
 		facts.hashes[key] = m.Hash
 	}
 	info := TaskInfo{Batch: j.batch, What: what, Partition: m.Task.Part, Attempt: m.Task.Attempt, Executor: m.Executor, Hash: m.Hash}
-	if len(s.d.cfg.Listeners) > 0 {
-		tell(s.d.hard, s.d.bus, func(l TaskListener) { l.OnTaskCompleted(info) })
-	}
+	tell(s.d.hard, s.d.bus, func(l TaskListener) { l.OnTaskCompleted(info) })
 }
 
 func (s *scheduler) taskFailed(ref sched.TaskRef, m rpc.TaskDone) {
@@ -410,11 +429,17 @@ func (s *scheduler) taskFailed(ref sched.TaskRef, m rpc.TaskDone) {
 			f.Kind = sched.Final
 			break
 		}
-		// The log hears of the loss before the task may go on without the blocks.
-		s.setCause(ref, cause)
+		// The log hears of the loss before the task may go on without the
+		// blocks. It is the same attempt then: nothing counts against the task.
 		s.d.watchers.Go(func() {
-			s.d.giveUp(s.d.blocksOf(m.Failure.Lost), m.Failure.Lost.Reason)
-			s.do(func() { s.apply(s.state.TaskFailed(ref, m.Executor, f)) })
+			blocks := s.d.blocksOf(m.Failure.Lost)
+			if len(blocks) == 0 { // of a batch that was released
+				f.Kind = sched.Final
+				s.do(func() { s.setCause(ref, cause); s.apply(s.state.TaskFailed(ref, m.Executor, f)) })
+				return
+			}
+			s.d.giveUpPlanned(blocks, m.Failure.Lost.Reason)
+			s.do(func() { s.again(ref, m.Executor) })
 		})
 		return
 	case rpc.UserFailure:
@@ -424,6 +449,16 @@ func (s *scheduler) taskFailed(ref sched.TaskRef, m rpc.TaskDone) {
 		s.d.cfg.Log.Debug("task failed", "task", ref, "executor", m.Executor, "message", m.Failure.Message)
 	}
 	s.apply(s.state.TaskFailed(ref, m.Executor, f))
+}
+
+// again sends an attempt to its executor once more, unless nobody wants it by now.
+func (s *scheduler) again(ref sched.TaskRef, at base.ExecutorID) {
+	if s.jobs[ref.Job] == nil {
+		s.apply(s.state.TaskFailed(ref, at, sched.Failure{Kind: sched.Cancelled}))
+		return
+	}
+	s.launch(sched.Launch{TaskRef: ref, Executor: at})
+	s.flush()
 }
 
 func (s *scheduler) setCause(ref sched.TaskRef, cause error) {

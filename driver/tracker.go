@@ -93,10 +93,25 @@ func (tr *Tracker) Peek(stream base.UID, limit graph.Limit) []plan.Block {
 	return slices.Clone(tr.streams[stream].waiting)
 }
 
-// Allocate removes the first n blocks, which the log now has in a batch's plan.
-func (tr *Tracker) Allocate(stream base.UID, n int) {
+// Allocate removes blocks that the log now has in a batch's plan. It returns
+// those that do not wait any more: they were dropped since they were peeked at.
+func (tr *Tracker) Allocate(stream base.UID, blocks []plan.Block) (gone []base.BlockID) {
+	left := make(map[base.BlockID]bool, len(blocks))
+	for _, b := range blocks {
+		left[b.ID] = true
+	}
 	s := tr.streams[stream]
-	s.waiting = slices.Delete(s.waiting, 0, n)
+	s.waiting = slices.DeleteFunc(s.waiting, func(b plan.Block) bool {
+		found := left[b.ID]
+		delete(left, b.ID)
+		return found
+	})
+	for _, b := range blocks {
+		if left[b.ID] {
+			gone = append(gone, b.ID)
+		}
+	}
+	return gone
 }
 
 // LostOf lists the waiting blocks that only the given executor held.

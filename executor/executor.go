@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -47,6 +49,8 @@ type Executor struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	gone   chan struct{}
+	ended  chan struct{} // closed when end has returned
+	endErr error
 	wg     sync.WaitGroup
 
 	mail chan struct{} // says that the inbox has something
@@ -56,11 +60,14 @@ type Executor struct {
 	closed    bool
 	killed    bool
 	tasks     map[taskKey]context.CancelCauseFunc
-	lost      map[base.BlockID]bool
+	lost      map[base.BlockID]bool // given up, of remembered batches
+	kept      map[base.DataSet]bool // that have kept partitions in the store
 	receivers map[base.UID]*hosted
+	hosting   int // receivers that have not returned
 
 	// owned by the inbox goroutine
 	lineage *plan.Lineage
+	newest  base.BatchTime
 	index   map[base.DataSet]*dataSetIndex
 	outputs []*plan.Op // inputs of outputs, for the lineage hash
 }
@@ -99,8 +106,8 @@ func Start(cfg Config, g *graph.Graph, driver rpc.Driver, hub *rpc.Hub) (*Execut
 	}
 	e := &Executor{
 		cfg: cfg, g: g, driver: driver, hub: hub, store: store,
-		gone: make(chan struct{}), mail: make(chan struct{}, 1),
-		tasks: map[taskKey]context.CancelCauseFunc{}, lost: map[base.BlockID]bool{},
+		gone: make(chan struct{}), ended: make(chan struct{}), mail: make(chan struct{}, 1),
+		tasks: map[taskKey]context.CancelCauseFunc{}, lost: map[base.BlockID]bool{}, kept: map[base.DataSet]bool{},
 		receivers: map[base.UID]*hosted{},
 		lineage:   plan.NewLineage(g.Ops), index: map[base.DataSet]*dataSetIndex{},
 	}
@@ -150,10 +157,17 @@ func (e *Executor) Send(m rpc.ToExecutor) error {
 
 // serve is the inbox goroutine.
 func (e *Executor) serve() {
+	ended := false
+	defer func() {
+		if !ended { // a Transform function called runtime.Goexit
+			e.driver.Mismatch(e.cfg.ID, e.newest, fmt.Sprintf("executor %s: user code ended the goroutine that built a data set", e.cfg.ID))
+		}
+	}()
 	for {
 		select {
 		case <-e.mail:
 		case <-e.ctx.Done():
+			ended = true
 			return
 		}
 		for {
@@ -201,6 +215,7 @@ func (e *Executor) handle(m rpc.ToExecutor) {
 
 func (e *Executor) plan(m rpc.Plan) {
 	t := m.Batch.Time
+	e.newest = t
 	if err := e.lineage.Add(&m.Batch); err != nil {
 		e.driver.Mismatch(e.cfg.ID, t, err.Error())
 		return
@@ -249,11 +264,46 @@ func (e *Executor) find(ds base.DataSet) (*dataSetIndex, error) {
 	return x, nil
 }
 
+// release drops what no task will need any more: of each operator all up to
+// the time that its lineage has forgotten. That covers sets that failed and
+// what cancelled tasks left after an earlier release.
 func (e *Executor) release(m rpc.Release) {
+	var read []base.BlockID
+	for _, b := range e.lineage.Batches() {
+		if !slices.Contains(m.Batches, b.Time) {
+			continue
+		}
+		for _, in := range b.Inputs {
+			for _, blk := range in.Blocks {
+				read = append(read, blk.ID)
+			}
+		}
+	}
 	rel := e.lineage.Release(m.Done)
-	for _, ds := range rel.Sets {
-		delete(e.index, ds)
-		e.out.drop(ds)
+	forgotten := make(map[base.UID]base.BatchTime, len(e.g.Ops))
+	for _, op := range e.g.Ops {
+		forgotten[op.UID] = e.lineage.Forgotten(op)
+	}
+	over := func(ds base.DataSet) bool { return ds.Time <= forgotten[ds.UID] }
+	for ds := range e.index {
+		if over(ds) {
+			delete(e.index, ds)
+		}
+	}
+	e.out.release(over)
+	var kept []base.DataSet
+	e.mu.Lock()
+	for ds := range e.kept {
+		if over(ds) {
+			kept = append(kept, ds)
+			delete(e.kept, ds)
+		}
+	}
+	for _, id := range read {
+		delete(e.lost, id)
+	}
+	e.mu.Unlock()
+	for _, ds := range kept {
 		e.store.DropPrefix(keptPrefix(ds))
 	}
 	for _, key := range m.Blocks {
@@ -266,17 +316,36 @@ func (e *Executor) release(m rpc.Release) {
 	}
 }
 
-// Close ends the executor in order: receivers, tasks, resources, blocks. It
-// is idempotent and waits.
+// Patience is how long Close and Kill wait for user code that was told to end.
+const Patience = 10 * time.Second
+
+// Close ends the executor: it cancels receivers and tasks, waits for them, and
+// closes resources and blocks. User code that has not returned after
+// [Patience] is left behind, which a [StuckError] tells; resources and blocks
+// are closed when it does return. Close is idempotent.
 func (e *Executor) Close() error {
 	return e.end(errClosed, false)
 }
 
 // Kill ends the executor as a crash would: nothing more is sent, nothing is
-// served, what it held is gone. It waits until its goroutines have ended.
+// served, what it held is gone. It waits as Close does.
 func (e *Executor) Kill() {
 	_ = e.end(errKilled, true)
 }
+
+// StuckError says that user code did not return when its executor ended.
+type StuckError struct {
+	Executor  base.ExecutorID
+	Tasks     int
+	Receivers int
+}
+
+func (s *StuckError) Error() string {
+	return fmt.Sprintf("executor %s: %d tasks and %d receivers still run %v after they were told to end", s.Executor, s.Tasks, s.Receivers, Patience)
+}
+
+// StillRunning is the number of tasks and receivers.
+func (s *StuckError) StillRunning() int { return s.Tasks + s.Receivers }
 
 func (e *Executor) end(cause error, kill bool) error {
 	e.mu.Lock()
@@ -287,19 +356,32 @@ func (e *Executor) end(cause error, kill bool) error {
 	}
 	e.mu.Unlock()
 	if !first {
-		<-e.gone
-		e.wg.Wait()
-		return nil
+		<-e.ended
+		return e.endErr
 	}
+	defer close(e.ended)
 	e.hub.Leave(e.cfg.ID)
 	e.cancel(cause)
 	close(e.gone)
-	e.wg.Wait()
-	var errs []error
-	for _, c := range e.g.Closers {
-		errs = append(errs, c())
+	cleaned := make(chan error, 1)
+	go func() {
+		e.wg.Wait()
+		var errs []error
+		for _, c := range e.g.Closers {
+			errs = append(errs, c())
+		}
+		cleaned <- errors.Join(append(errs, e.store.Close())...)
+	}()
+	limit := time.NewTimer(Patience)
+	defer limit.Stop()
+	select {
+	case e.endErr = <-cleaned:
+	case <-limit.C:
+		e.mu.Lock()
+		e.endErr = &StuckError{Executor: e.cfg.ID, Tasks: len(e.tasks), Receivers: e.hosting}
+		e.mu.Unlock()
 	}
-	return errors.Join(append(errs, e.store.Close())...)
+	return e.endErr
 }
 
 // silent reports whether a crash was simulated, after which nothing is sent.

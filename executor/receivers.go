@@ -35,6 +35,7 @@ func (e *Executor) startReceiver(m rpc.StartReceiver) {
 		return
 	}
 	e.receivers[m.Stream] = h
+	e.hosting++
 	e.mu.Unlock()
 	if old != nil {
 		close(old.stop)
@@ -50,6 +51,7 @@ func (e *Executor) startReceiver(m rpc.StartReceiver) {
 		if e.receivers[m.Stream] == h {
 			delete(e.receivers, m.Stream)
 		}
+		e.hosting--
 		e.mu.Unlock()
 		if e.silent() {
 			return

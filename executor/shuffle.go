@@ -93,17 +93,22 @@ func (s *shuffles) get(shuffle string, mapPart, part int) (rdd.Bucket, []byte, e
 	return nil, nil, fmt.Errorf("no output of map partition %d for partition %d", mapPart, part)
 }
 
-// drop forgets what data set ds reads.
-func (s *shuffles) drop(ds base.DataSet) {
+// release forgets what the data sets read that over chooses.
+func (s *shuffles) release(over func(base.DataSet) bool) {
 	s.mu.Lock()
 	var old []mapOut
-	for _, id := range s.sets[ds] {
-		for _, o := range s.outs[id].maps {
-			old = append(old, o)
+	for ds, ids := range s.sets {
+		if !over(ds) {
+			continue
 		}
-		delete(s.outs, id)
+		for _, id := range ids {
+			for _, o := range s.outs[id].maps {
+				old = append(old, o)
+			}
+			delete(s.outs, id)
+		}
+		delete(s.sets, ds)
 	}
-	delete(s.sets, ds)
 	s.mu.Unlock()
 	for _, o := range old {
 		s.free(o, mapOut{})

@@ -232,6 +232,9 @@ func (v *env) Keep(key plan.CacheKey, frame []byte, level base.StorageLevel) {
 	ctx := context.Background() // TryPut does not wait
 	if err := v.e.store.TryPut(ctx, keptKey(key), frame, level); err == nil {
 		v.kept = append(v.kept, key)
+		v.e.mu.Lock()
+		v.e.kept[key.Node.Set] = true
+		v.e.mu.Unlock()
 	}
 }
 

@@ -29,13 +29,16 @@ func (ops[T]) collect(t *Task, n *plan.Node, part, limit int) ([]byte, error) {
 	if limit == 0 {
 		return w.Finish(), nil
 	}
+	p := watch[T](t, n, part)
 	var werr error
 	err := Records[T](t, n, part)(func(v T) bool {
+		p.enter(v) // its own encoding is user code
 		werr = w.Append(v)
+		p.busy = false
 		return werr == nil && w.Count() != limit
 	})
 	if err == nil && werr != nil {
-		err = (&probe{node: n, part: part}).fail(werr)
+		err = p.fail(werr)
 	}
 	return w.Finish(), err
 }
@@ -91,16 +94,17 @@ func Records[T any](t *Task, n *plan.Node, part int) Iter[T] {
 	}
 	return func(yield func(T) bool) error {
 		d := codec.NewDigest(codec.For[T]())
+		p := watch[T](t, n, part)
 		var derr error
 		err := src(func(v T) bool {
-			if derr = d.Add(v); derr != nil {
-				return false
-			}
-			return yield(v)
+			p.enter(v)
+			derr = d.Add(v)
+			p.busy = false
+			return derr == nil && yield(v)
 		})
 		t.AddHash(d.Sum())
 		if err == nil && derr != nil {
-			err = (&probe{node: n, part: part}).fail(derr)
+			err = p.fail(derr)
 		}
 		return err
 	}

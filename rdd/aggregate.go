@@ -39,11 +39,10 @@ const entryOverhead = 48
 // around it.
 const meterEvery = 64
 
-// foldPairs takes the pairs of src in. cloneFirst says that a combiner may be the
-// very value it was created from.
-func foldPairs[K comparable, V, C any](a *aggregation[K, C], src Iter[Pair[K, V]], c Combiner[V, C], cloneFirst bool) error {
+// foldPairs takes the pairs of src in.
+func foldPairs[K comparable, V, C any](a *aggregation[K, C], src Iter[Pair[K, V]], c Combiner[V, C]) error {
 	vc, pc := codec.For[V](), codec.For[Pair[K, V]]()
-	cloneFirst = cloneFirst && !vc.Immutable
+	cloneFirst := !c.fresh && !vc.Immutable
 	grows := !codec.For[C]().Plain // a merge may make the combiner larger
 	p := watch[Pair[K, V]](a.t, a.n, a.part)
 	tb := a.tb
@@ -66,10 +65,10 @@ func foldPairs[K comparable, V, C any](a *aggregation[K, C], src Iter[Pair[K, V]
 			}
 			a.bytes += size
 		default:
+			p.enter(v)
 			if cloneFirst {
 				v.Value = vc.Clone(v.Value) // user code may change its accumulator (Invariant 15)
 			}
-			p.enter(v)
 			first := c.Create(v.Value)
 			p.busy = false
 			tb.add(slot, v.Key, first)
@@ -272,14 +271,22 @@ func (g *gathering[K, C]) take(r Pair[K, C]) error {
 		if have.Key != r.Key {
 			continue
 		}
-		if have.bytes += int64(len(b)); have.bytes > 4*g.a.limit {
-			return (&probe{node: g.a.n, part: g.a.part}).fail(fmt.Errorf(
-				"the values of key %s take more than %d bytes: those of one key must fit in memory; raise memory-limit, or combine values with ReduceByKey",
-				Preview(r.Key), 4*g.a.limit))
-		}
 		g.p.enter(r)
 		have.Value = g.a.join(have.Value, r.Value)
 		g.p.busy = false
+		most := 4 * g.a.limit
+		if have.bytes += int64(len(b)); have.bytes <= most {
+			return nil
+		}
+		// So much was joined; what came of it may be small.
+		if b, err = g.c.Append(g.buf[:0], have.Pair); err != nil {
+			return err
+		}
+		if g.buf, have.bytes = b, int64(len(b)); have.bytes > most {
+			return (&probe{node: g.a.n, part: g.a.part}).fail(fmt.Errorf(
+				"the values of key %s take more than %d bytes: those of one key must fit in memory; raise memory-limit, or combine values with ReduceByKey",
+				Preview(r.Key), most))
+		}
 		return nil
 	}
 	g.recs = append(g.recs, sized[K, C]{r, int64(len(b))})

@@ -2,12 +2,17 @@ package rdd
 
 import "github.com/tidemill/tidemill/internal/plan"
 
-// Combiner says how values of one key become one.
+// Combiner says how values of one key become one. Merge and Join may change
+// and return their first argument. They must not change the second, nor return
+// it if they ever change the first: it belongs to the data set.
 type Combiner[V, C any] struct {
 	Create func(V) C
 	Merge  func(C, V) C
 	// Join merges what two partitions made of a key. It must be associative.
 	Join func(C, C) C
+
+	// fresh says that what Create returns is never its argument.
+	fresh bool
 }
 
 // CombineByKey combines the values of each key. With mapSide, values are
@@ -17,6 +22,8 @@ func CombineByKey[K comparable, V, C any](r RDD[Pair[K, V]], p Partitioner[K], c
 }
 
 // ReduceByKey combines the values of each key by f, which must be associative.
+// f may change and return a. It must not change b, nor return it if it ever
+// changes a.
 func ReduceByKey[K comparable, V any](r RDD[Pair[K, V]], p Partitioner[K], f func(a, b V) V) RDD[Pair[K, V]] {
 	return combineByKey(r, "reduceByKey", p, Combiner[V, V]{Create: func(v V) V { return v }, Merge: f, Join: f}, true)
 }
@@ -28,6 +35,7 @@ func GroupByKey[K comparable, V any](r RDD[Pair[K, V]], p Partitioner[K]) RDD[Pa
 		Create: func(v V) []V { return []V{v} },
 		Merge:  func(vs []V, v V) []V { return append(vs, v) },
 		Join:   func(a, b []V) []V { return append(a, b...) },
+		fresh:  true,
 	}, false)
 }
 
@@ -46,7 +54,7 @@ func combineByKey[K comparable, V, C any](r RDD[Pair[K, V]], kind string, p Part
 		out = node(r.scope, spec, func(t *Task, part int) Iter[Pair[K, C]] {
 			return func(yield func(Pair[K, C]) bool) error {
 				a := newAggregation[K](t, out.n, part, c.Join, 0)
-				if err := foldPairs(a, iterate[Pair[K, V]](t, parent, part), c, mapSide); err != nil {
+				if err := foldPairs(a, iterate[Pair[K, V]](t, parent, part), c); err != nil {
 					return err
 				}
 				return a.emit(yield)
@@ -70,9 +78,9 @@ func combineByKey[K comparable, V, C any](r RDD[Pair[K, V]], kind string, p Part
 			var err error
 			if mapSide {
 				joiner := Combiner[C, C]{Create: func(v C) C { return v }, Merge: c.Join}
-				err = foldPairs(a, fetch[Pair[K, C]](t, sh, part), joiner, true)
+				err = foldPairs(a, fetch[Pair[K, C]](t, sh, part), joiner)
 			} else {
-				err = foldPairs(a, fetch[Pair[K, V]](t, sh, part), c, false)
+				err = foldPairs(a, fetch[Pair[K, V]](t, sh, part), c)
 			}
 			reduceKeys.met(len(a.tb.recs))
 			if err != nil {
@@ -104,13 +112,13 @@ func combineWrite[K comparable, V, C any](t *Task, n *plan.Node, mapPart int, sr
 		}
 		return nil
 	}
-	if err := foldPairs(a, src, c, true); err != nil {
+	if err := foldPairs(a, src, c); err != nil {
 		return nil, err
 	}
 	if err := a.full(); err != nil {
 		return nil, err
 	}
-	return buckets(out), nil
+	return buckets(n, mapPart, out), nil
 }
 
 func growFor[T any](s []T, n int) []T {

@@ -23,7 +23,8 @@ func Cogroup[K comparable, V, W any](a RDD[Pair[K, V]], b RDD[Pair[K, W]], p Par
 					g.Left = append(g.Left, v)
 					return g
 				},
-			}, false)
+				fresh: true,
+			})
 			if err != nil {
 				return err
 			}
@@ -33,7 +34,8 @@ func Cogroup[K comparable, V, W any](a RDD[Pair[K, V]], b RDD[Pair[K, W]], p Par
 					g.Right = append(g.Right, w)
 					return g
 				},
-			}, false)
+				fresh: true,
+			})
 			if err != nil {
 				return err
 			}

@@ -69,7 +69,7 @@ func flatMapper[T, R any](f func(T) iter.Seq[R]) func(*Task, *plan.Node, int, It
 			more := true
 			inner := func(out R) bool { // made once per partition, not per record
 				p.busy = false
-				more = yield(out)
+				more = more && yield(out) // a sequence may ignore that it should stop
 				p.busy = true
 				return more
 			}
@@ -114,9 +114,10 @@ func MapPartitions[T, R any](r RDD[T], f func(t *Task, in iter.Seq[T], emit func
 			p := watch[T](t, n, part)
 			in, srcErr := pulled(p, src)
 			p.busy = true
+			more := true
 			err := f(t, in, func(out R) bool {
 				p.busy = false
-				more := yield(out)
+				more = more && yield(out) // user code may ignore that it should stop
 				p.busy = true
 				return more
 			})
@@ -132,12 +133,16 @@ func MapPartitions[T, R any](r RDD[T], f func(t *Task, in iter.Seq[T], emit func
 	})
 }
 
-// pulled gives user code a partition to range over. The source's error, which
-// a sequence can't carry, is left behind for the caller.
+// pulled gives user code a partition to range over, as often as it likes. The
+// source's error, which a sequence can't carry, is left behind for the caller;
+// after one there are no more records.
 func pulled[T any](p *probeOf[T], src Iter[T]) (iter.Seq[T], *error) {
 	var err error
 	return func(yield func(T) bool) {
-		p.busy = false
+		if err != nil {
+			return
+		}
+		p.busy, p.n = false, 0
 		err = src(func(v T) bool {
 			p.enter(v)
 			more := yield(v)
@@ -199,7 +204,7 @@ func FlatMapValues[K comparable, V, W any](r RDD[Pair[K, V]], f func(V) iter.Seq
 			more := true
 			inner := func(w W) bool {
 				p.busy = false
-				more = yield(KV(p.cur.Key, w))
+				more = more && yield(KV(p.cur.Key, w))
 				p.busy = true
 				return more
 			}

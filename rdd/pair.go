@@ -10,8 +10,8 @@ import (
 
 // Pair is a record with a key.
 type Pair[K comparable, V any] struct {
-	Key   K
-	Value V
+	Key   K `parquet:"key"`
+	Value V `parquet:"value"`
 }
 
 // KV returns the pair of k and v.
@@ -93,8 +93,8 @@ func (Opt[T]) TidemillCodec() any {
 // CoGrouped holds the values of one key in two data sets, each side in the
 // order of its data set.
 type CoGrouped[V, W any] struct {
-	Left  []V
-	Right []W
+	Left  []V `parquet:"left"`
+	Right []W `parquet:"right"`
 }
 
 // TidemillCodec tells the engine how to encode the value.
@@ -106,8 +106,8 @@ func (CoGrouped[V, W]) TidemillCodec() any {
 
 // Joined holds one value of each side of a join.
 type Joined[V, W any] struct {
-	Left  V
-	Right W
+	Left  V `parquet:"left"`
+	Right W `parquet:"right"`
 }
 
 func (j Joined[V, W]) String() string { return fmt.Sprintf("(%v,%v)", j.Left, j.Right) }

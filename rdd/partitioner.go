@@ -19,7 +19,9 @@ type Partitioner[K comparable] struct {
 	of    func(K) int
 }
 
-// Hash spreads keys over parts partitions by key group.
+// Hash spreads keys over parts partitions by key group. Keys are equal as Go
+// says (==): -0 is 0, and every NaN is a key of its own. Keys must not hold
+// pointers or times, whose equality does not survive a trip between processes.
 func Hash[K comparable](parts int) Partitioner[K] {
 	mustParts("hash partitioner", parts)
 	h := codec.Hasher[K]()
@@ -33,7 +35,8 @@ func Hash[K comparable](parts int) Partitioner[K] {
 // number from 0 to parts-1 (Invariant 11).
 func PartitionBy[K comparable](name string, parts int, f func(K) int) Partitioner[K] {
 	mustParts("partitioner "+strconv.Quote(name), parts)
-	return Partitioner[K]{name: name + "/" + strconv.Itoa(parts), parts: parts, of: f}
+	// Quoted, so that no name is that of the hash partitioner.
+	return Partitioner[K]{name: strconv.Quote(name) + "/" + strconv.Itoa(parts), parts: parts, of: f}
 }
 
 // Parts returns the number of partitions.

@@ -55,16 +55,19 @@ func iterate[T any](t *Task, n *plan.Node, part int) Iter[T] {
 		frame, ok := t.env.Kept(t.ctx, key)
 		if !ok {
 			w := codec.NewFrameWriter(cd)
+			p := watch[T](t, n, part)
 			var werr error
 			err := c(t, part)(func(v T) bool {
+				p.enter(v) // its own encoding is user code
 				werr = w.Append(v)
+				p.busy = false
 				return werr == nil
 			})
 			if err != nil {
 				return err
 			}
 			if werr != nil {
-				return (&probe{node: n, part: part}).fail(werr)
+				return p.fail(werr)
 			}
 			frame = w.Finish()
 			t.env.Keep(key, frame, n.Level)

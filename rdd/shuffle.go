@@ -2,6 +2,7 @@ package rdd
 
 import (
 	"fmt"
+	"runtime/debug"
 
 	"github.com/tidemill/tidemill/internal/codec"
 	"github.com/tidemill/tidemill/internal/plan"
@@ -19,18 +20,34 @@ type Bucket interface {
 	Size() int64
 }
 
-type bucket[T any] struct{ recs []T }
+// bucket is the one implementation. A record's own encoding is user code, and
+// runs outside of any task when another executor asks: it is contained here.
+type bucket[T any] struct {
+	recs []T
+	node *plan.Node // that reads it, for errors
+	part int        // of the map side
+}
 
 func (b bucket[T]) Len() int { return len(b.recs) }
 
-func (b bucket[T]) Encode() ([]byte, error) {
+func (b bucket[T]) Encode() (frame []byte, err error) {
 	w := codec.NewFrameWriter(codec.For[T]())
+	defer func() {
+		if r := recover(); r != nil {
+			frame, err = nil, b.at(w.Count()).taskError(fmt.Sprint(r), true, string(debug.Stack()))
+		}
+	}()
 	for i := range b.recs {
 		if err := w.Append(b.recs[i]); err != nil {
-			return nil, err
+			return nil, b.at(i).fail(err)
 		}
 	}
 	return w.Finish(), nil
+}
+
+// at returns a probe for record i.
+func (b bucket[T]) at(i int) *probe {
+	return &probe{node: b.node, part: b.part, n: int64(i) + 1, preview: func() any { return b.recs[i] }}
 }
 
 func (b bucket[T]) Size() int64 {
@@ -38,20 +55,21 @@ func (b bucket[T]) Size() int64 {
 	if len(b.recs) == 0 {
 		return 0
 	}
-	c := codec.For[T]()
 	step := max(1, len(b.recs)/sample)
-	var buf []byte
-	seen, bytes := 0, 0
+	seen, size := 0, 0
 	for i := 0; i < len(b.recs); i += step {
-		out, err := c.Append(buf[:0], b.recs[i])
-		if err != nil {
-			out = nil // the error shows when the bucket is encoded
-		}
-		buf = out
-		bytes += len(out)
+		size += encodedSize(b.recs[i])
 		seen++
 	}
-	return int64(bytes) * int64(len(b.recs)) / int64(seen)
+	return int64(size) * int64(len(b.recs)) / int64(seen)
+}
+
+// encodedSize is 0 for a record that can't be encoded: the error shows when
+// the bucket is.
+func encodedSize[T any](v T) (n int) {
+	defer func() { _ = recover() }()
+	b, _ := codec.For[T]().Append(nil, v)
+	return len(b)
 }
 
 // shuffleWrite is the shape of every plan.Shuffle's Write.
@@ -96,10 +114,10 @@ func fetch[T any](t *Task, s *plan.Shuffle, part int) Iter[T] {
 	}
 }
 
-func buckets[T any](recs [][]T) []Bucket {
+func buckets[T any](n *plan.Node, mapPart int, recs [][]T) []Bucket {
 	out := make([]Bucket, len(recs))
 	for i := range recs {
-		out[i] = bucket[T]{recs[i]}
+		out[i] = bucket[T]{recs[i], n, mapPart}
 	}
 	return out
 }
@@ -125,7 +143,7 @@ func pairWriter[K comparable, V any](parent *plan.Node, reader **plan.Node, p Pa
 			out[i] = append(out[i], v)
 			return true
 		})
-		return buckets(out), err
+		return buckets(*reader, mapPart, out), err
 	}
 }
 
@@ -143,7 +161,7 @@ func Repartition[T any](r RDD[T], parts int) RDD[T] {
 			i++
 			return true
 		})
-		return buckets(out), err
+		return buckets(parent, mapPart, out), err
 	})
 	return node(r.scope, plan.NodeSpec{Kind: "repartition", Parts: parts, Shuffles: []*plan.Shuffle{sh}}, func(t *Task, part int) Iter[T] {
 		return fetch[T](t, sh, part)
@@ -152,7 +170,7 @@ func Repartition[T any](r RDD[T], parts int) RDD[T] {
 
 // toOne gathers what partial makes of every partition in one partition and
 // gives it to final, which also runs when r has no partitions.
-func toOne[T, P, R any](r RDD[T], kind string,
+func toOne[T, P, R any](r RDD[T], kind, extra string,
 	partial func(p *probeOf[T], src Iter[T]) ([]P, error),
 	final func(p *probeOf[P], src Iter[P], yield func(R) bool) error,
 ) RDD[R] {
@@ -160,9 +178,9 @@ func toOne[T, P, R any](r RDD[T], kind string,
 	var out RDD[R]
 	sh := exchange(parent, 1, func(t *Task, mapPart int) ([]Bucket, error) {
 		recs, err := partial(watch[T](t, out.n, mapPart), iterate[T](t, parent, mapPart))
-		return buckets([][]P{recs}), err
+		return buckets(out.n, mapPart, [][]P{recs}), err
 	})
-	out = node(r.scope, plan.NodeSpec{Kind: kind, Parts: 1, Shuffles: []*plan.Shuffle{sh}}, func(t *Task, part int) Iter[R] {
+	out = node(r.scope, plan.NodeSpec{Kind: kind, Parts: 1, Extra: extra, Shuffles: []*plan.Shuffle{sh}}, func(t *Task, part int) Iter[R] {
 		return func(yield func(R) bool) error {
 			return final(watch[P](t, out.n, part), fetch[P](t, sh, part), yield)
 		}
@@ -172,7 +190,7 @@ func toOne[T, P, R any](r RDD[T], kind string,
 
 // Count has one record: the number of records of r.
 func Count[T any](r RDD[T]) RDD[int64] {
-	return toOne(r, "count",
+	return toOne(r, "count", "",
 		func(_ *probeOf[T], src Iter[T]) ([]int64, error) {
 			var n int64
 			err := src(func(T) bool { n++; return true })
@@ -189,9 +207,10 @@ func Count[T any](r RDD[T]) RDD[int64] {
 }
 
 // Reduce has one record, the records of r combined by f, or none if r is
-// empty. f must be associative.
+// empty. f must be associative. It may change and return a. It must not change
+// b, nor return it if it ever changes a.
 func Reduce[T any](r RDD[T], f func(a, b T) T) RDD[T] {
-	return toOne(r, "reduce",
+	return toOne(r, "reduce", "",
 		func(p *probeOf[T], src Iter[T]) ([]T, error) { return fold(p, src, f) },
 		func(p *probeOf[T], src Iter[T], yield func(T) bool) error {
 			acc, err := fold(p, src, f)
@@ -206,14 +225,15 @@ func fold[T any](p *probeOf[T], src Iter[T], f func(a, b T) T) ([]T, error) {
 	c := codec.For[T]()
 	var acc []T
 	err := src(func(v T) bool {
+		p.enter(v)
 		if acc == nil {
 			if !c.Immutable {
 				v = c.Clone(v) // f may change its first argument (Invariant 15)
 			}
 			acc = []T{v}
+			p.busy = false
 			return true
 		}
-		p.enter(v)
 		acc[0] = f(acc[0], v)
 		p.busy = false
 		return true

@@ -3,12 +3,13 @@ package rdd
 import (
 	"cmp"
 	"slices"
+	"strconv"
 )
 
 // Sort puts all records into one partition in the order of compare, which
 // follows slices.SortFunc. Equal records keep their order.
 func Sort[T any](r RDD[T], compare func(a, b T) int) RDD[T] {
-	return toOne(r, "sort",
+	return toOne(r, "sort", "",
 		func(_ *probeOf[T], src Iter[T]) ([]T, error) { return gather(src) },
 		func(p *probeOf[T], src Iter[T], yield func(T) bool) error {
 			all, err := gather(src)
@@ -36,16 +37,19 @@ func SortByKey[K cmp.Ordered, V any](r RDD[Pair[K, V]]) RDD[Pair[K, V]] {
 // in one partition. Of equal records the first win.
 func TopN[T any](r RDD[T], n int, compare func(a, b T) int) RDD[T] {
 	mustParts("topN", n)
-	return toOne(r, "topN",
+	return toOne(r, "topN", strconv.Itoa(n),
 		func(p *probeOf[T], src Iter[T]) ([]T, error) { return top(p, src, n, compare) },
 		func(p *probeOf[T], src Iter[T], yield func(T) bool) error {
 			all, err := top(p, src, n, compare)
+			if err != nil {
+				return err
+			}
 			for _, v := range all {
 				if !yield(v) {
 					break
 				}
 			}
-			return err
+			return nil
 		})
 }
 

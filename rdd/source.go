@@ -2,6 +2,7 @@ package rdd
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 	"unsafe"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/tidemill/tidemill/internal/codec"
 	"github.com/tidemill/tidemill/internal/fsys"
@@ -26,6 +29,7 @@ func FromSlices[T any](scope *plan.Scope, kind string, parts [][]T) RDD[T] {
 
 func sliceIter[T any](t *Task, vs []T) Iter[T] {
 	return func(yield func(T) bool) error {
+		vs := vs // of this run: user code may range over a partition twice
 		for len(vs) > 0 {
 			if err := t.ctx.Err(); err != nil {
 				return err
@@ -51,7 +55,12 @@ func EmptyLike[T, U any](r RDD[U]) RDD[T] { return Empty[T](r.scope) }
 // FromFrames returns a data set with one partition per encoded frame. The
 // frames' checksums are verified when they are read (Invariant 8).
 func FromFrames[T any](scope *plan.Scope, kind string, c *codec.Codec[T], frames [][]byte) RDD[T] {
-	return node(scope, plan.NodeSpec{Kind: kind, Parts: len(frames)}, func(_ *Task, part int) Iter[T] {
+	var extra []byte
+	for _, f := range frames {
+		header := f[:min(len(f), codec.MaxHeader)] // holds the checksum of the whole
+		extra = binary.LittleEndian.AppendUint64(extra, xxhash.Sum64(header))
+	}
+	return node(scope, plan.NodeSpec{Kind: kind, Parts: len(frames), Extra: string(extra)}, func(_ *Task, part int) Iter[T] {
 		return func(yield func(T) bool) error {
 			f, err := codec.OpenFrame(frames[part])
 			if err != nil {
@@ -67,7 +76,7 @@ func FromFrames[T any](scope *plan.Scope, kind string, c *codec.Codec[T], frames
 func FromBlocks[T any](scope *plan.Scope, c *codec.Codec[T], blocks []plan.Block) RDD[T] {
 	extra := ""
 	for _, b := range blocks {
-		extra += b.ID.String() + "\n"
+		extra += fmt.Sprintf("%s %t\n", b.ID, b.Lost)
 	}
 	batch := scope.Set.Time
 	return node(scope, plan.NodeSpec{Kind: "blocks", Parts: len(blocks), Extra: extra}, func(t *Task, part int) Iter[T] {
@@ -167,6 +176,9 @@ func textLine(b []byte) string {
 // RecordFiles returns the records of fixed length of the files, one partition
 // per file. A file whose size is no multiple of the length is an error.
 func RecordFiles(scope *plan.Scope, fsy fsys.FS, files []File, length int) RDD[[]byte] {
+	if length <= 0 {
+		panic(fmt.Sprintf("recordFiles: the record length is %d bytes: must be positive", length))
+	}
 	spec := plan.NodeSpec{Kind: "recordFiles", Parts: len(files), Extra: fmt.Sprint(length, "\n", filesExtra(files))}
 	return node(scope, spec, func(t *Task, part int) Iter[[]byte] {
 		return func(yield func([]byte) bool) error {

@@ -18,8 +18,8 @@ var ErrCorrupt = errors.New("corrupt data")
 type TaskError struct {
 	Set       DataSet // the data set whose computation failed
 	Operator  string  // kind and name, as people read them
-	Partition int
-	Record    int64 // 1-based number of the record in the operator's input, 0 if unknown
+	Partition int     // negative if the data set was not made yet
+	Record    int64   // 1-based number of the record in the operator's input, 0 if unknown
 	Preview   string
 	Panic     bool
 	Message   string
@@ -28,7 +28,10 @@ type TaskError struct {
 
 func (e *TaskError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: batch %s, partition %d", e.Operator, e.Set.Time, e.Partition)
+	fmt.Fprintf(&b, "%s: batch %s", e.Operator, e.Set.Time)
+	if e.Partition >= 0 {
+		fmt.Fprintf(&b, ", partition %d", e.Partition)
+	}
 	if e.Record > 0 {
 		fmt.Fprintf(&b, ", record %d", e.Record)
 		if e.Preview != "" {
@@ -77,4 +80,17 @@ type FetchError struct {
 
 func (e *FetchError) Error() string {
 	return fmt.Sprintf("fetch shuffle %s, map partition %d from %q: %s", e.Shuffle, e.MapPart, e.From, e.Reason)
+}
+
+// LostEmissionError says that what a stateful operator put aside is gone with
+// the executor that held it. The driver answers by advancing the partition
+// again.
+type LostEmissionError struct {
+	Set    DataSet
+	Part   int
+	Reason string
+}
+
+func (e *LostEmissionError) Error() string {
+	return fmt.Sprintf("what %s emitted in partition %d is gone: %s", e.Set, e.Part, e.Reason)
 }

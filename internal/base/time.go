@@ -36,9 +36,11 @@ func (t BatchTime) FloorFrom(d time.Duration, zero BatchTime) BatchTime {
 	return (t - zero).Floor(d) + zero
 }
 
-// IsMultipleOf reports whether t lies on a boundary of d since the epoch.
+// IsMultipleOf reports whether t lies on a boundary of d, which is cut to
+// milliseconds, since the epoch.
 func (t BatchTime) IsMultipleOf(d time.Duration) bool {
-	return IsMultiple(time.Duration(t)*time.Millisecond, d)
+	ms := BatchTime(d.Milliseconds())
+	return ms != 0 && t%ms == 0
 }
 
 // IsMultiple reports whether a is a whole multiple of b. A zero b, which has

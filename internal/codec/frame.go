@@ -29,6 +29,8 @@ const (
 	// MaxFrame bounds the record bytes of one frame.
 	MaxFrame = 1 << 30
 	maxID    = 255
+	// MaxHeader bounds the bytes before the records.
+	MaxHeader = frameFixed + maxID
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -164,7 +166,7 @@ func parseFrame(b []byte) (Frame, int, error) {
 
 // EachInFrame checks that f holds records of c and hands them to yield.
 func EachInFrame[T any](c *Codec[T], f Frame, yield func(T) bool) (stopped bool, err error) {
-	if f.ID != c.ID && f.ID != frameID(c.ID) {
+	if f.ID != frameID(c.ID) {
 		return false, fmt.Errorf("frame holds records of codec %q, wanted %q", f.ID, c.ID)
 	}
 	return EachRecord(c, f.Body, f.Count, yield)

@@ -20,6 +20,7 @@ func msgpackCodec[T any]() *Codec[T] {
 	m := traits{
 		maps:  reaches(t, isMap) && !reaches(t, foreignEncoding),
 		times: reaches(t, func(t reflect.Type) bool { return t == timeType }),
+		exts:  reaches(t, func(t reflect.Type) bool { return t == timeType || foreignEncoding(t) }),
 	}
 	plain := !reaches(t, holdsReference)
 	c := &Codec[T]{
@@ -53,6 +54,9 @@ type traits struct {
 	// a method may write several values for one, which can't be told apart.
 	maps  bool
 	times bool // times are read in UTC
+	// exts says that extensions are expected. Before a map the library skips
+	// the header of one, so it may read other lengths than valueHead.
+	exts bool
 }
 
 // appendMsgpack takes a pointer, because the library calls methods with a
@@ -86,7 +90,7 @@ func readMsgpack[T any](src []byte, m traits) (v T, n int, err error) {
 	rec := src[head : head+size]
 	// The library allocates what a length says; it gets only lengths that hold.
 	for at := 0; at < size || size == 0; { // a foreign encoding may be several values
-		used, err := valueLen(rec[at:], maxDepth)
+		used, err := valueLen(rec[at:], m.exts, maxDepth)
 		if err != nil {
 			return v, 0, fmt.Errorf("%w: decode a %T: %w", base.ErrCorrupt, v, err)
 		}
@@ -113,6 +117,7 @@ const maxDepth = 10_000
 
 var (
 	errEnds = errors.New("msgpack value ends early")
+	errExt  = errors.New("msgpack extension where the type has none")
 	errDeep = fmt.Errorf("msgpack value nests deeper than %d", maxDepth)
 )
 
@@ -182,14 +187,17 @@ func number(b []byte) (n uint32) {
 }
 
 // valueLen returns the length of the first value of b.
-func valueLen(b []byte, depth int) (int, error) {
+func valueLen(b []byte, exts bool, depth int) (int, error) {
 	if depth == 0 {
 		return 0, errDeep
 	}
 	n, kids, _, err := valueHead(b)
+	if err == nil && !exts && (b[0] >= 0xc7 && b[0] <= 0xc9 || b[0] >= 0xd4 && b[0] <= 0xd8) {
+		return 0, errExt
+	}
 	for ; kids > 0 && err == nil; kids-- {
 		var m int
-		m, err = valueLen(b[n:], depth-1)
+		m, err = valueLen(b[n:], exts, depth-1)
 		n += m
 	}
 	return n, err

@@ -122,10 +122,16 @@ func (g *Graph) Derived(kind string, parents ...*plan.Op) base.UID {
 	if len(parents) > 0 {
 		from = string(parents[0].UID) + "."
 	}
-	uid := base.UID(from + kind)
-	g.children[uid]++
-	if n := g.children[uid]; n > 1 {
-		uid = base.UID(fmt.Sprintf("%s-%d", uid, n))
+	first := base.UID(from + kind)
+	uid := first
+	for { // a user's name may look like a derived one
+		g.children[first]++
+		if n := g.children[first]; n > 1 {
+			uid = base.UID(fmt.Sprintf("%s-%d", first, n))
+		}
+		if g.names[uid] == "" {
+			break
+		}
 	}
 	g.names[uid] = kind
 	return uid
@@ -162,6 +168,9 @@ func (g *Graph) retention() {
 	}
 	for i := len(g.Ops) - 1; i >= 0; i-- {
 		op := g.Ops[i]
+		if op.Advance != nil {
+			continue // state holds what it needs of the past: parents are read once
+		}
 		for _, p := range op.Parents {
 			p.Remember = max(p.Remember, op.Remember+op.Window)
 		}
@@ -187,6 +196,9 @@ func (g *Graph) Describe() string {
 		fmt.Fprintf(&b, "%s %s kind=%s slide=%v", kind, op.UID, op.Kind, op.Slide)
 		if op.Window > 0 {
 			fmt.Fprintf(&b, " window=%v", op.Window)
+		}
+		if op.Advance != nil {
+			b.WriteString(" stateful")
 		}
 		if op.Level != base.StorageNone {
 			fmt.Fprintf(&b, " persist=%v", op.Level)

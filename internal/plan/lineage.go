@@ -1,9 +1,11 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidemill/tidemill/internal/base"
@@ -23,6 +25,25 @@ type Op struct {
 	Remember time.Duration
 	// Build makes the data set of a batch; a nil node means there is none.
 	Build func(*Builder) (*Node, error)
+	// Advance, of stateful operators, makes the node whose tasks advance the
+	// state by a batch. It is called at every slide of the first parent; Build's
+	// node then only reads what those tasks put aside.
+	Advance func(*Builder) (*Node, error)
+}
+
+// advances is what is added to an operator's UID to name the data set of its
+// advancing node. No name may hold it.
+const advances = "/advance"
+
+// AdvanceSet names the data set of op's advancing node at t.
+func (op *Op) AdvanceSet(t base.BatchTime) base.DataSet {
+	return base.DataSet{UID: op.UID + advances, Time: t}
+}
+
+// OfAdvance returns the operator whose advancing node a data set is, if it is one.
+func OfAdvance(ds base.DataSet) (base.UID, bool) {
+	uid, ok := strings.CutSuffix(string(ds.UID), advances)
+	return base.UID(uid), ok
 }
 
 // Builder is what an operator's Build sees of a batch.
@@ -54,6 +75,23 @@ func (b *Builder) ParentIn(i int, after base.BatchTime) ([]*Node, error) {
 	return out, nil
 }
 
+// Advanced returns the operator's own advancing node at the batch's time.
+func (b *Builder) Advanced() (*Node, error) { return b.l.Advance(b.op, b.Time) }
+
+// AdvancedParent returns the advancing node of parent i at the batch's time.
+func (b *Builder) AdvancedParent(i int) (*Node, error) {
+	return b.l.Advance(b.op.Parents[i], b.Time)
+}
+
+// Started reports whether a stateful operator had input in this batch or before.
+func (b *Builder) Started() (bool, error) {
+	if b.l.started[b.op.UID] {
+		return true, nil
+	}
+	n, err := b.Parent(0)
+	return n != nil, err
+}
+
 // Input returns what the plan holds for this operator, a source.
 func (b *Builder) Input() (Input, bool) { return b.l.batches[b.Time].Input(b.op.UID) }
 
@@ -70,6 +108,7 @@ type Lineage struct {
 	sets    map[base.DataSet]set
 	// forgotten is, per operator, the newest released time.
 	forgotten map[base.UID]base.BatchTime
+	started   map[base.UID]bool
 }
 
 type set struct {
@@ -85,6 +124,7 @@ func NewLineage(ops []*Op) *Lineage {
 		failed:    map[base.DataSet]bool{},
 		sets:      map[base.DataSet]set{},
 		forgotten: map[base.UID]base.BatchTime{},
+		started:   map[base.UID]bool{},
 	}
 }
 
@@ -121,12 +161,12 @@ func (l *Lineage) DataSet(op *Op, t base.BatchTime) (*Node, error) {
 	if s, ok := l.sets[ds]; ok {
 		return s.node, s.err
 	}
-	n, err := l.build(op, ds)
+	n, err := l.build(op, ds, op.Build)
 	l.sets[ds] = set{n, err}
 	return n, err
 }
 
-func (l *Lineage) build(op *Op, ds base.DataSet) (n *Node, err error) {
+func (l *Lineage) build(op *Op, ds base.DataSet, make func(*Builder) (*Node, error)) (n *Node, err error) {
 	defer func() {
 		if r := recover(); r != nil { // a Transform function is user code (Invariant 10)
 			n = nil
@@ -134,12 +174,38 @@ func (l *Lineage) build(op *Op, ds base.DataSet) (n *Node, err error) {
 		}
 	}()
 	b := &Builder{Time: ds.Time, op: op, l: l, Scope: &Scope{Set: ds, Op: op.Display}}
-	n, err = op.Build(b)
+	n, err = make(b)
 	if n != nil && err == nil && op.Level != base.StorageNone {
 		n.SetLevel(op.Level)
 	}
 	return n, err
 }
+
+// Advance returns the node whose tasks advance a stateful operator by the
+// batch t, nil if it does not advance then.
+func (l *Lineage) Advance(op *Op, t base.BatchTime) (*Node, error) {
+	if op.Advance == nil || l.batches[t] == nil || !t.IsMultipleOf(op.Parents[0].Slide) {
+		return nil, nil
+	}
+	ds := op.AdvanceSet(t)
+	if s, ok := l.sets[ds]; ok {
+		return s.node, s.err
+	}
+	n, err := l.build(op, ds, op.Advance)
+	l.sets[ds] = set{n, err}
+	return n, err
+}
+
+// SetStarted tells which stateful operators have had input before the batch
+// that is added next. It is part of the driver's facts, like failures.
+func (l *Lineage) SetStarted(uids []base.UID) {
+	for _, uid := range uids {
+		l.started[uid] = true
+	}
+}
+
+// Started reports whether the operator had input before the newest batch.
+func (l *Lineage) Started(uid base.UID) bool { return l.started[uid] }
 
 // Fail marks a data set, and all that depends on it at the same time, as
 // failed: later readers take it as empty. It must be known to driver and
@@ -167,22 +233,9 @@ func (l *Lineage) Failed() []base.DataSet {
 		out = append(out, ds)
 	}
 	slices.SortFunc(out, func(a, b base.DataSet) int {
-		if a.Time != b.Time {
-			return int(a.Time - b.Time)
-		}
-		return compareUID(a.UID, b.UID)
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.UID, b.UID))
 	})
 	return out
-}
-
-func compareUID(a, b base.UID) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // Released is what a finished batch sets free.
@@ -202,12 +255,20 @@ func (l *Lineage) Release(done base.BatchTime) Released {
 	for _, op := range l.ops {
 		keep = max(keep, op.Remember)
 		until := done.Add(-op.Remember)
+		if key := op.AdvanceSet(done); op.Advance != nil {
+			if _, ok := l.sets[key]; ok { // outputs read what it put aside, never itself
+				rel.Sets = append(rel.Sets, key)
+				delete(l.sets, key)
+			}
+		}
 		for _, t := range l.times {
 			if t > until {
 				break
 			}
 			key := base.DataSet{UID: op.UID, Time: t}
-			if _, ok := l.sets[key]; ok {
+			_, built := l.sets[key]
+			// What failed may have been built and have run in part before it did.
+			if built || l.failed[key] && t > l.forgotten[op.UID] {
 				rel.Sets = append(rel.Sets, key)
 				delete(l.sets, key)
 			}

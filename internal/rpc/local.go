@@ -72,6 +72,15 @@ func (c checkedDriver) TaskDone(m TaskDone) {
 	c.Driver.TaskDone(out)
 }
 
+func (c checkedDriver) ReceiverEvent(m ReceiverEvent) {
+	out, err := Copy(m)
+	if err != nil {
+		out = m
+		out.Message, out.Fatal = err.Error(), true
+	}
+	c.Driver.ReceiverEvent(out)
+}
+
 func (c checkedDriver) AddBlock(ctx context.Context, m AddBlock) error {
 	out, err := Copy(m)
 	if err != nil {

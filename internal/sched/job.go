@@ -42,6 +42,9 @@ type Stage struct {
 	Shuffle string   // id of the shuffle its tasks write; "" for the result stage
 	Parts   []int    // partitions to run: 0..n-1 of a map stage, any subset of the result stage
 	Reads   []string // ids of shuffles that its tasks read, from earlier stages or earlier jobs
+	// Pins names, for each of Parts, the executor that must run the task as long
+	// as it lives, because it holds what the task changes. Nil pins nothing.
+	Pins []base.ExecutorID
 }
 
 // TaskRef names one attempt of one task.
@@ -112,6 +115,9 @@ func (j Job) check(known map[string]*output) string {
 			return fmt.Sprintf("stage %d is listed twice", st.ID)
 		}
 		ids[st.ID] = true
+		if st.Pins != nil && len(st.Pins) != len(st.Parts) {
+			return fmt.Sprintf("stage %d has %d pins for %d partitions", st.ID, len(st.Pins), len(st.Parts))
+		}
 		last := i == len(j.Stages)-1
 		switch {
 		case last && st.Shuffle != "":

@@ -30,15 +30,19 @@ func newOutput(shuffle string, parts int) *output {
 // idle counts the parts that are neither there nor being made.
 func (o *output) idle() int { return o.missing - o.running }
 
-// next returns the lowest idle part, or -1.
-func (o *output) next() int {
-	for ; o.first < len(o.parts); o.first++ {
-		if p := &o.parts[o.first]; p.at == "" && !p.running {
-			return o.first
+// next returns the lowest idle part that is not below from, or -1.
+func (o *output) next(from int) int {
+	for ; o.first < len(o.parts) && !o.isIdle(o.first); o.first++ {
+	}
+	for i := max(from, o.first); i < len(o.parts); i++ {
+		if o.isIdle(i) {
+			return i
 		}
 	}
 	return -1
 }
+
+func (o *output) isIdle(i int) bool { return o.parts[i].at == "" && !o.parts[i].running }
 
 func (o *output) start(i int) {
 	o.parts[i].running = true

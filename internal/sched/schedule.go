@@ -19,6 +19,7 @@ type stage struct {
 	out    *output
 	reads  []*output
 	parts  []int  // partition of each place in out.parts and tasks, rising
+	pins   []base.ExecutorID
 	tasks  []task // what this job knows of each
 	phase  phase
 	needed bool // as of the last mark
@@ -44,6 +45,11 @@ func (s *State) newJob(spec Job) *job {
 	j := &job{id: spec.ID}
 	for _, st := range spec.Stages {
 		n := &stage{id: st.ID, parts: slices.Sorted(slices.Values(st.Parts)), tasks: make([]task, len(st.Parts))}
+		for _, part := range n.parts {
+			if st.Pins != nil {
+				n.pins = append(n.pins, st.Pins[slices.Index(st.Parts, part)])
+			}
+		}
 		if st.Shuffle == "" {
 			n.out = newOutput("", len(st.Parts))
 		} else {
@@ -186,9 +192,16 @@ func (s *State) launch() {
 			if !st.needed || !st.ready() {
 				continue
 			}
-			for i := st.out.next(); i >= 0; i = st.out.next() {
-				e := s.pick(st.out.parts[i].avoid)
-				if e == nil {
+			for i := st.out.next(0); i >= 0; i = st.out.next(i) {
+				e, pinned := s.pinned(st, i)
+				if !pinned {
+					e = s.pick(st.out.parts[i].avoid)
+				}
+				switch {
+				case e == nil && pinned:
+					i++ // its executor is busy; another task's may not be
+					continue
+				case e == nil:
 					return
 				}
 				ref := TaskRef{Job: j.id, Stage: st.id, Part: st.parts[i], Attempt: st.tasks[i].next}
@@ -199,6 +212,22 @@ func (s *State) launch() {
 			}
 		}
 	}
+}
+
+// pinned returns the executor that must run a task, nil if that has no free
+// slot; false if any may run it.
+func (s *State) pinned(st *stage, i int) (*executor, bool) {
+	if st.pins == nil || st.pins[i] == "" {
+		return nil, false
+	}
+	e := s.executor(st.pins[i])
+	switch {
+	case e == nil:
+		return nil, false
+	case e.free() == 0:
+		return nil, true
+	}
+	return e, true
 }
 
 func (s *State) wait() {

@@ -1,0 +1,283 @@
+package state
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"slices"
+
+	"github.com/tidemill/tidemill/internal/base"
+)
+
+// A state file is a header and entries:
+//
+//	offset  bytes  what
+//	0       4      magic "TMS" and the format version, 1
+//	4       1      kind: 1 snapshot, 2 delta
+//	5       8      batch time, milliseconds, little endian
+//	13      4      entry count, little endian
+//	17      4      length of the entries in bytes, little endian
+//	21      4      CRC32C of everything but itself, little endian
+//	25      ...    entries
+//
+// An entry is: sequence number (uvarint), flags (1 byte: 1 = removed),
+// last-update time (varint, absent if removed), key length (uvarint), key,
+// value length (uvarint) and value (absent if removed).
+const (
+	fileMagic   = "TMS"
+	fileVersion = 1
+	fileHead    = 25
+	maxFile     = 1 << 31
+	maxSeq      = 1 << 62
+)
+
+type fileKind byte
+
+const (
+	snapshot fileKind = 1
+	delta    fileKind = 2
+)
+
+func (k fileKind) String() string {
+	switch k {
+	case snapshot:
+		return "snapshot"
+	case delta:
+		return "delta"
+	}
+	return fmt.Sprintf("kind %d", byte(k))
+}
+
+// order checks the kinds and times of the files of one partition, whose
+// headers are known to be good: a snapshot or none, then deltas.
+type order struct {
+	n    int
+	kind fileKind
+	last base.BatchTime
+}
+
+func (o *order) next(f []byte) error {
+	kind, t := fileKind(f[4]), base.BatchTime(binary.LittleEndian.Uint64(f[5:])) // in both formats
+	if o.n > 0 && (kind != delta || t <= o.last) {
+		return fmt.Errorf("state files are out of order: a %s of %s comes after a %s of %s", kind, t, o.kind, o.last)
+	}
+	o.n, o.kind, o.last = o.n+1, kind, t
+	return nil
+}
+
+const flagDead = 1
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// entry is one key in a file.
+type entry struct {
+	seq      uint64
+	at       base.BatchTime
+	dead     bool
+	key, val []byte
+}
+
+type fileWriter struct {
+	buf      []byte
+	count    uint32
+	key, val []byte // scratch of the caller
+}
+
+func newFile(t base.BatchTime, kind fileKind) *fileWriter {
+	w := &fileWriter{buf: make([]byte, fileHead, 256)}
+	copy(w.buf, fileMagic)
+	w.buf[3] = fileVersion
+	w.buf[4] = byte(kind)
+	binary.LittleEndian.PutUint64(w.buf[5:], uint64(t))
+	return w
+}
+
+func (w *fileWriter) add(e entry) {
+	w.buf = binary.AppendUvarint(w.buf, e.seq)
+	if e.dead {
+		w.buf = append(w.buf, flagDead)
+	} else {
+		w.buf = append(w.buf, 0)
+		w.buf = binary.AppendVarint(w.buf, int64(e.at))
+	}
+	w.buf = binary.AppendUvarint(w.buf, uint64(len(e.key)))
+	w.buf = append(w.buf, e.key...)
+	if !e.dead {
+		w.buf = binary.AppendUvarint(w.buf, uint64(len(e.val)))
+		w.buf = append(w.buf, e.val...)
+	}
+	w.count++
+}
+
+func (w *fileWriter) finish() ([]byte, error) {
+	b := w.buf
+	if err := fits(len(b) - fileHead); err != nil {
+		return nil, err
+	}
+	binary.LittleEndian.PutUint32(b[13:], w.count)
+	binary.LittleEndian.PutUint32(b[17:], uint32(len(b)-fileHead))
+	binary.LittleEndian.PutUint32(b[21:], fileCRC(b))
+	return b, nil
+}
+
+// fits refuses to write what could not be read.
+func fits(size int) error {
+	if size > maxFile {
+		return fmt.Errorf("state of a partition takes %d bytes, a state file holds %d: use more partitions", size, maxFile)
+	}
+	return nil
+}
+
+func fileCRC(b []byte) uint32 {
+	return crc32.Update(crc32.Checksum(b[:21], castagnoli), castagnoli, b[fileHead:])
+}
+
+// eachEntry checks a file (Invariants 8 and 12) and hands out its entries,
+// which are views of it. It returns the file's batch time.
+func eachEntry(b []byte, visit func(entry) error) (base.BatchTime, error) {
+	if len(b) < fileHead || string(b[:3]) != fileMagic {
+		return 0, fmt.Errorf("state file: %w: no header", base.ErrCorrupt)
+	}
+	if b[3] != fileVersion {
+		return 0, fmt.Errorf("state file has format version %d, this program reads %d", b[3], fileVersion)
+	}
+	count, size := binary.LittleEndian.Uint32(b[13:]), binary.LittleEndian.Uint32(b[17:])
+	if size > maxFile || int(size) != len(b)-fileHead {
+		return 0, fmt.Errorf("state file: %w: it says %d bytes of entries, there are %d", base.ErrCorrupt, size, len(b)-fileHead)
+	}
+	if got, want := fileCRC(b), binary.LittleEndian.Uint32(b[21:]); got != want {
+		return 0, fmt.Errorf("state file: %w: checksum is %08x, its header says %08x", base.ErrCorrupt, got, want)
+	}
+	kind := fileKind(b[4])
+	if kind != snapshot && kind != delta {
+		return 0, fmt.Errorf("state file: %w: it is of %s", base.ErrCorrupt, kind)
+	}
+	t := base.BatchTime(binary.LittleEndian.Uint64(b[5:]))
+	r := reader{b: b[fileHead:]}
+	last := uint64(0)
+	for range count {
+		e := entry{seq: r.uvarint()}
+		flags := r.byte()
+		e.dead = flags&flagDead != 0
+		if !e.dead {
+			e.at = base.BatchTime(r.varint())
+		}
+		e.key = r.bytes()
+		if !e.dead {
+			e.val = r.bytes()
+		}
+		if r.bad {
+			return 0, fmt.Errorf("state file: %w: an entry ends early", base.ErrCorrupt)
+		}
+		if flags&^flagDead != 0 || e.seq == 0 || e.seq > maxSeq || e.at == gone ||
+			kind == snapshot && (e.dead || e.seq <= last) {
+			return 0, fmt.Errorf("state file: %w: entry %d of a %s after %d, with flags %d", base.ErrCorrupt, e.seq, kind, last, flags)
+		}
+		last = e.seq
+		if err := visit(e); err != nil {
+			return 0, err
+		}
+	}
+	if len(r.b) > 0 {
+		return 0, fmt.Errorf("state file: %w: %d bytes after the last entry", base.ErrCorrupt, len(r.b))
+	}
+	return t, nil
+}
+
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	r.skip(n)
+	return v
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	r.skip(n)
+	return v
+}
+
+func (r *reader) skip(n int) {
+	if n <= 0 || n > len(r.b) {
+		r.bad, r.b = true, nil
+		return
+	}
+	r.b = r.b[n:]
+}
+
+func (r *reader) byte() byte {
+	if len(r.b) == 0 {
+		r.bad = true
+		return 0
+	}
+	v := r.b[0]
+	r.b = r.b[1:]
+	return v
+}
+
+func (r *reader) bytes() []byte {
+	n := r.uvarint()
+	if n > uint64(len(r.b)) {
+		r.bad, r.b = true, nil
+		return nil
+	}
+	v := r.b[:n:n]
+	r.b = r.b[n:]
+	return v
+}
+
+// Merge makes one snapshot of a snapshot, or none, and the deltas after it,
+// without knowing the types: of the entries with one sequence number, which
+// are those of one coming of a key, the newest counts.
+func Merge(files [][]byte) ([]byte, error) {
+	var o order
+	var changes []entry // of the deltas, in order
+	var old []byte      // the snapshot
+	for _, f := range files {
+		visit := func(e entry) error { changes = append(changes, e); return nil }
+		if len(f) > 4 && fileKind(f[4]) == snapshot {
+			old, visit = f, func(entry) error { return nil }
+		}
+		if _, err := eachEntry(f, visit); err != nil {
+			return nil, err
+		}
+		if err := o.next(f); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(changes, func(a, b entry) int { return cmp.Compare(a.seq, b.seq) })
+	w := newFile(o.last, snapshot)
+	// upTo writes the newest change of each number below seq.
+	upTo := func(seq uint64) {
+		for len(changes) > 0 && changes[0].seq < seq {
+			n := 1
+			for n < len(changes) && changes[n].seq == changes[0].seq {
+				n++
+			}
+			if e := changes[n-1]; !e.dead {
+				w.add(e)
+			}
+			changes = changes[n:]
+		}
+	}
+	if old != nil {
+		_, err := eachEntry(old, func(e entry) error {
+			upTo(e.seq)
+			if len(changes) == 0 || changes[0].seq != e.seq {
+				w.add(e)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	upTo(math.MaxUint64)
+	return w.finish()
+}

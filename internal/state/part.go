@@ -1,0 +1,44 @@
+package state
+
+import (
+	"github.com/tidemill/tidemill/internal/base"
+)
+
+// Part is the state of one operator in one partition, without its types. It
+// belongs to one goroutine at a time.
+type Part interface {
+	// Version is the time of the last finished batch, 0 before the first.
+	Version() base.BatchTime
+	// Running is the time of the batch that was begun and not finished, else 0.
+	Running() base.BatchTime
+	Begin(t base.BatchTime)
+	// Delta encodes what the running batch changed.
+	Delta() ([]byte, error)
+	Commit()
+	Rollback()
+	// Snapshot encodes the version. Call it while no batch runs.
+	Snapshot() ([]byte, error)
+	// Restore takes in a snapshot, or none, and all deltas after it, in order.
+	// Call it on a Part that is new; after an error it is good for nothing.
+	Restore(files [][]byte) error
+	// Len is the number of keys.
+	Len() int
+}
+
+// Keyed makes a Part of a Map.
+type Keyed[K comparable, S any] struct{ *Map[K, S] }
+
+// Restore implements [Part].
+func (k Keyed[K, S]) Restore(files [][]byte) error {
+	var o order
+	for _, f := range files {
+		if err := k.Load(f, nil); err != nil {
+			return err
+		}
+		if err := o.next(f); err != nil {
+			return err
+		}
+	}
+	k.Loaded(false)
+	return nil
+}
