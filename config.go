@@ -92,6 +92,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.StopTimeout, max(30*time.Second, 10*c.BatchInterval))
 	setDefault(&c.MemoryLimit, 512<<20)
 	setDefault(&c.MaxBatchBytes, c.MemoryLimit/2)
+	setDefault(&c.BlockInterval, 200*time.Millisecond)
+	setDefault(&c.MaxBlockBytes, 1<<20)
 	setDefault(&c.FileRemember, time.Minute)
 	return c
 }
@@ -112,7 +114,10 @@ func (c Config) Validate() error {
 			return err
 		}
 	}
-	return base.CheckInterval("setting batch-interval", c.BatchInterval)
+	if err := base.CheckInterval("setting batch-interval", c.BatchInterval); err != nil {
+		return err
+	}
+	return c.receiver().Validate()
 }
 
 // Set changes one setting by its name, as --set name=value does.
@@ -278,7 +283,7 @@ func size(name, def, doc string, at func(*Config) *int64) setting {
 			}
 		}
 		n, err := strconv.ParseInt(num, 10, 64)
-		if err != nil || n > (1<<62)/unit {
+		if err != nil || n > (1<<62)/unit || n < -(1<<62)/unit {
 			return 0, fmt.Errorf("%q is no size such as 64MiB or 1GiB", s)
 		}
 		return n * unit, nil

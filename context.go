@@ -20,22 +20,23 @@ import (
 	"github.com/tidemill/tidemill/internal/graph"
 	"github.com/tidemill/tidemill/internal/plan"
 	"github.com/tidemill/tidemill/internal/rpc"
+	"github.com/tidemill/tidemill/internal/state"
 )
 
-// State is where a StreamingContext is in its life.
-type State int
+// ContextState is where a StreamingContext is in its life.
+type ContextState int
 
 // States.
 const (
 	// Initialized: built, not started.
-	Initialized State = iota
+	Initialized ContextState = iota
 	// Active: started, not stopped.
 	Active
 	// Stopped for good: a stopped context can't be started again.
 	Stopped
 )
 
-func (s State) String() string { return [...]string{"INITIALIZED", "ACTIVE", "STOPPED"}[s] }
+func (s ContextState) String() string { return [...]string{"INITIALIZED", "ACTIVE", "STOPPED"}[s] }
 
 // StreamingContext is a job: Build records operations on it, then it is
 // started once and stopped once. Several contexts may run in one process. Its
@@ -48,11 +49,12 @@ type StreamingContext struct {
 	g   *graph.Graph
 
 	mu        sync.Mutex
-	state     State
+	state     ContextState
 	driver    *driver.Driver
 	executors []*executor.Executor
 	started   int // executors, also those whose start failed
 	hub       *rpc.Hub
+	states    state.Storage
 	remember  bool
 	listeners []any
 }
@@ -140,13 +142,13 @@ func (ssc *StreamingContext) Describe() string { return ssc.g.Describe() }
 func (ssc *StreamingContext) Err() error { return ssc.g.Err() }
 
 // State returns where the context is in its life.
-func (ssc *StreamingContext) State() State {
+func (ssc *StreamingContext) State() ContextState {
 	ssc.mu.Lock()
 	defer ssc.mu.Unlock()
 	return ssc.stateLocked()
 }
 
-func (ssc *StreamingContext) stateLocked() State {
+func (ssc *StreamingContext) stateLocked() ContextState {
 	if ssc.driver != nil {
 		select {
 		case <-ssc.driver.Done():
@@ -242,6 +244,8 @@ func (ssc *StreamingContext) begin() (*driver.Driver, error) {
 	c.FS, c.Stdout, c.Events, c.Log = ssc.env.fs, ssc.env.stdout, ssc.env.events, ssc.env.log
 	c.Listeners = ssc.listeners
 	ssc.hub = rpc.NewHub()
+	ssc.states = state.NewMemStorage()
+	c.States = ssc.states
 	ssc.driver = driver.New(c, ssc.g)
 	ssc.state = Active
 	return ssc.driver, nil
@@ -280,7 +284,7 @@ func (ssc *StreamingContext) startExecutor(d *driver.Driver) (*executor.Executor
 		ID: id, Slots: ssc.cfg.TaskSlots, Job: ssc.job.Name, Run: ssc.env.run,
 		FS: ssc.env.fs, Dir: fmt.Sprintf("%s/%s", ssc.env.dir, id),
 		MemoryLimit: ssc.cfg.MemoryLimit, Checked: ssc.cfg.Checked,
-		Receiver: ssc.cfg.receiver(), Log: ssc.env.log.Named(string(id)),
+		Receiver: ssc.cfg.receiver(), States: ssc.states, Log: ssc.env.log.Named(string(id)),
 	}, own.g, d, ssc.hub)
 	if err != nil {
 		return nil, err

@@ -70,44 +70,22 @@ func GroupByKeyAndWindow[K comparable, V any](d DStream[Pair[K, V]], window, sli
 	return GroupByKey(windowed(d, window, slide), opts...)
 }
 
-// ReduceByWindow combines all records in a window by f, which must be
-// associative. An empty window gives no record. inv, the inverse of f, must be
-// nil: windows that are updated instead of computed anew need keyed state,
-// which this version does not have.
+// ReduceByWindow combines, every slide, all records in the last window by f,
+// which must be associative. With inv, the inverse of f (inv(f(a, b), b) == a), a
+// window is made of the one before, so its cost does not depend on its length;
+// it then has no record before the first data came, and one for an empty window
+// later. Without it, inv is nil, an empty window gives no record.
 func ReduceByWindow[T any](d DStream[T], name string, f, inv func(a, b T) T, window, slide time.Duration) DStream[T] {
-	slide = checkWindow(d, "reduceByWindow", window, slide)
-	noInverse(d.ssc, "reduceByWindow", name, inv == nil)
-	perBatch := Reduce(d, f)
-	keepForWindow(perBatch)
-	return renamed(Reduce(windowed(perBatch, window, slide), f), "reduceByWindow", name)
+	all := unkeyed(d, func(v T) T { return v })
+	return valuesOf(reduceWindow(all, "reduceByWindow", name, f, inv, window, slide, []Option{Partitions(1)}))
 }
 
-// ReduceByKeyAndWindow combines the values of each key in a window by f, which
-// must be associative: per batch first, then over the batches of the window.
-// A key leaves with its last value. inv, the inverse of f, must be nil: windows
-// that are updated instead of computed anew need keyed state, which this
-// version does not have.
+// ReduceByKeyAndWindow combines, every slide, the values of each key in the
+// last window by f, which must be associative. With inv, the inverse of f
+// (inv(f(a, b), b) == a), a window is made of the one before, so its cost does
+// not depend on its length; a key then stays for ever, even without values in
+// the window, unless WithFilter is given. Without it, inv is nil, a key leaves
+// with its last value. f and inv may change and return their first argument.
 func ReduceByKeyAndWindow[K comparable, V any](d DStream[Pair[K, V]], name string, f, inv func(a, b V) V, window, slide time.Duration, opts ...Option) DStream[Pair[K, V]] {
-	slide = checkWindow(d, "reduceByKeyAndWindow", window, slide)
-	noInverse(d.ssc, "reduceByKeyAndWindow", name, inv == nil)
-	perBatch := ReduceByKey(d, f, opts...)
-	keepForWindow(perBatch)
-	return renamed(ReduceByKey(windowed(perBatch, window, slide), f, opts...), "reduceByKeyAndWindow", name)
-}
-
-func noInverse(ssc *StreamingContext, kind, name string, isNil bool) {
-	if !isNil {
-		ssc.g.Errorf("%s %q: an inverse function needs keyed state, which this version does not have: pass nil", kind, name)
-	}
-}
-
-// renamed gives an operation that is made of others its own name.
-func renamed[T any](d DStream[T], kind, name string) DStream[T] {
-	return add(d.ssc, opSpec{kind: kind, name: name, parents: []*plan.Op{d.op}}, func(b *plan.Builder) (RDD[T], bool, error) {
-		n, err := b.Parent(0)
-		if err != nil || n == nil {
-			return RDD[T]{}, false, err
-		}
-		return rdd.Of[T](n, b.Scope), true, nil
-	})
+	return reduceWindow(d, "reduceByKeyAndWindow", name, f, inv, window, slide, opts)
 }

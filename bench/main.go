@@ -73,7 +73,11 @@ func main() {
 		}
 		fmt.Printf("%-8s %s\n  %.0f us of CPU per batch, driver and executor together\n", "empty", "empty batches of 2 stages and 8 tasks", us)
 	}
-	if over {
+	stateOver, err := stateBenchmarks(match.MatchString)
+	if err != nil {
+		fatal(err)
+	}
+	if over || stateOver {
 		os.Exit(1)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/tidemill/tidemill/internal/plan"
 	"github.com/tidemill/tidemill/internal/rpc"
 	"github.com/tidemill/tidemill/internal/sched"
+	"github.com/tidemill/tidemill/internal/state"
 )
 
 // Policy says what becomes of the job when part of a batch can't be computed.
@@ -54,6 +55,7 @@ type Config struct {
 	FS     fsys.FS
 	Stdout io.Writer
 	Events Log
+	States state.Storage
 	// Listeners and Log are optional.
 	Listeners []any
 	Log       hclog.Logger
@@ -79,7 +81,10 @@ type Driver struct {
 
 	lmu     sync.Mutex
 	lineage *plan.Lineage
-	first   base.BatchTime // that ran
+	first   base.BatchTime    // that ran
+	begun   map[base.UID]bool // stateful operators that had input
+
+	states *stateBook
 
 	tmu       sync.Mutex
 	tracker   *Tracker
@@ -118,6 +123,7 @@ type StopReport struct {
 	Pending   []base.BatchTime // planned, not done
 	Blocks    int              // received, in no batch
 	Records   int64            // in those blocks
+	Lost      int64            // records that receivers accepted and could not store
 	Running   int              // calls of user code that have not returned when told to
 }
 
@@ -135,6 +141,9 @@ func (r StopReport) String() string {
 		s += ", nothing left"
 	} else {
 		s += "; left: " + r.left()
+	}
+	if r.Lost > 0 {
+		s += fmt.Sprintf("; up to %d records that receivers had accepted are lost", r.Lost)
 	}
 	if r.Running > 0 {
 		s += fmt.Sprintf("; %d calls of user code have not returned", r.Running)
@@ -156,7 +165,8 @@ func New(cfg Config, g *graph.Graph) *Driver {
 		cfg: cfg, g: g,
 		planned: make(chan *planned, cfg.MaxPending+1),
 		slot:    make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
-		lineage:   plan.NewLineage(g.Ops),
+		lineage: plan.NewLineage(g.Ops), begun: map[base.UID]bool{},
+		states:    newStateBook(cfg.States),
 		receivers: map[base.UID]*placed{}, lost: map[base.BlockID]chan struct{}{}, someEnded: make(chan struct{}, 1),
 		executors: map[base.ExecutorID]rpc.Executor{},
 		counters:  map[string]int64{},
@@ -436,6 +446,7 @@ func (d *Driver) executorLost(id base.ExecutorID) {
 	if d.cfg.OnLostBlocks == PolicySkip {
 		d.giveUpWaiting(id)
 	}
+	d.states.lose(id)
 	d.sched.do(func() { d.sched.lose(id) })
 	d.replace(id)
 	if left == 0 {

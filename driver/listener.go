@@ -72,7 +72,7 @@ type TaskInfo struct {
 
 // Alarm tells of something that an operator should know.
 type Alarm struct {
-	Kind    string // "source", "executor", "skipped", "clock", "blocks-lost", "batch-failed"
+	Kind    string // "source", "receiver", "executor", "skipped", "clock", "blocks-lost", "batch-failed", "state"
 	Batch   base.BatchTime
 	Subject string
 	Message string

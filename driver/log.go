@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/internal/state"
 )
 
 // Log is the driver's log. Append returns when the event is as durable as the
@@ -47,13 +48,17 @@ type (
 		Output base.UID
 	}
 	// BatchDone ends a batch well.
-	BatchDone struct{ Time base.BatchTime }
+	BatchDone struct {
+		Time   base.BatchTime
+		States []StateDelta
+	}
 	// BatchFailed ends a batch that went on without some of its outputs.
 	BatchFailed struct {
 		Time    base.BatchTime
 		Sets    []base.DataSet
 		Outputs []base.UID
 		Reason  string
+		States  []StateDelta // of the operators that applied the batch
 	}
 	// Released precedes every deletion.
 	Released struct {
@@ -61,6 +66,14 @@ type (
 		Batches []base.BatchTime
 	}
 )
+
+// StateDelta names the file that holds what a batch changed in a state
+// partition. Deltas that no event names do not exist.
+type StateDelta struct {
+	Op   base.UID
+	Part int
+	File state.Handle
+}
 
 func (DriverStarted) event()      {}
 func (ReceiverRegistered) event() {}

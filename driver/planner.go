@@ -258,7 +258,14 @@ func (d *Driver) release(t base.BatchTime) error {
 		delete(d.lost, id)
 	}
 	d.tmu.Unlock()
-	d.sched.do(func() { d.sched.release(forgotten) })
+	over := func(ds base.DataSet) bool {
+		if _, ok := plan.OfAdvance(ds); ok {
+			return ds.Time <= t
+		}
+		return ds.Time <= forgotten[ds.UID]
+	}
+	d.states.release(over)
+	d.sched.do(func() { d.sched.release(over) })
 	return nil
 }
 

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -168,15 +169,19 @@ func (d *Driver) ReceiverEvent(ev rpc.ReceiverEvent) {
 	case receiver.Started.String():
 		tell(d.hard, d.bus, func(l ReceiverStartedListener) { l.OnReceiverStarted(info) })
 	case receiver.Error.String(), receiver.Restarting.String():
-		d.cfg.Log.Warn("receiver", "stream", ev.Stream, "what", ev.Kind, "message", ev.Message)
 		tell(d.hard, d.bus, func(l ReceiverErrorListener) { l.OnReceiverError(info) })
 	case receiver.Failed.String():
 		tell(d.hard, d.bus, func(l ReceiverErrorListener) { l.OnReceiverError(info) })
 		if ev.Fatal {
-			d.fail(fmt.Errorf("receiver %q: %s", ev.Stream, ev.Message))
+			d.fail(errors.New(ev.Message))
 		}
 	case receiver.Stopped.String():
 		tell(d.hard, d.bus, func(l ReceiverStoppedListener) { l.OnReceiverStopped(info) })
+	}
+	if ev.Lost > 0 {
+		d.mu.Lock()
+		d.report.Lost += ev.Lost
+		d.mu.Unlock()
 	}
 	if !ev.Ended {
 		return
@@ -186,6 +191,7 @@ func (d *Driver) ReceiverEvent(ev rpc.ReceiverEvent) {
 		return
 	}
 	// It failed for a reason that another executor, or a little time, may mend.
+	d.alarm(Alarm{Kind: "receiver", Subject: string(ev.Stream), Message: fmt.Sprintf("receiver %q ended on executor %s and is started again: %s", ev.Stream, ev.Executor, ev.Message)})
 	d.watchers.Go(func() {
 		select {
 		case <-time.After(time.Second):

@@ -40,12 +40,14 @@ type batchRun struct {
 	// failed holds the data sets that failed in this run, and why.
 	failed  []base.DataSet
 	outputs []base.UID
+	// applied holds the stateful operators that all their partitions advanced.
+	applied map[base.UID]bool
 }
 
 // runBatch runs the outputs of a batch in the order of declaration and ends
 // it in the log. Its error ends the job.
 func (d *Driver) runBatch(p *planned) error {
-	r := &batchRun{d: d, plan: p.plan, info: d.batchInfo(p.plan, p.at)}
+	r := &batchRun{d: d, plan: p.plan, info: d.batchInfo(p.plan, p.at), applied: map[base.UID]bool{}}
 	t := p.plan.Time
 	r.info.Started = time.Now()
 	d.mu.Lock()
@@ -58,6 +60,9 @@ func (d *Driver) runBatch(p *planned) error {
 	}
 	started := r.info
 	tell(d.hard, d.bus, func(l BatchStartedListener) { l.OnBatchStarted(started) })
+	if err := r.advance(); err != nil {
+		return err
+	}
 	for i, o := range d.g.Outputs {
 		if err := r.output(i, o); err != nil {
 			return err
@@ -69,6 +74,7 @@ func (d *Driver) runBatch(p *planned) error {
 	if err := r.end(); err != nil {
 		return err
 	}
+	r.settle()
 	r.info.Ended = time.Now()
 	d.mu.Lock()
 	r.info.Counters = maps.Clone(d.batchCounters)
@@ -87,6 +93,8 @@ func (r *batchRun) prepare() error {
 	d := r.d
 	d.lmu.Lock()
 	defer d.lmu.Unlock()
+	started := d.startedOps()
+	d.lineage.SetStarted(started)
 	if err := d.lineage.Add(r.plan); err != nil {
 		return err
 	}
@@ -98,7 +106,15 @@ func (r *batchRun) prepare() error {
 		inputs = append(inputs, o.Input)
 	}
 	// Invariant 3: the plan is durable, only now do executors hear of it.
-	d.broadcast(rpc.Plan{Batch: *r.plan, Failed: d.lineage.Failed(), Hash: d.lineage.Hash(r.plan.Time, inputs)})
+	d.broadcast(rpc.Plan{Batch: *r.plan, Failed: d.lineage.Failed(), Started: started, Hash: d.lineage.Hash(r.plan.Time, inputs)})
+	for _, op := range d.g.Ops {
+		if op.Advance == nil {
+			continue
+		}
+		if n, err := d.lineage.DataSet(op.Parents[0], r.plan.Time); n != nil || err != nil {
+			d.begun[op.UID] = true
+		}
+	}
 	return nil
 }
 
@@ -109,7 +125,7 @@ func (r *batchRun) output(i int, o *graph.Output) error {
 	node, err := d.lineage.DataSet(o.Input, t)
 	d.lmu.Unlock()
 	if err == nil && node == nil {
-		err = r.failedBefore(o, t)
+		err = r.failedBefore(o.Input, t)
 		if err == nil {
 			return nil // no data set, no job
 		}
@@ -138,11 +154,11 @@ func (r *batchRun) output(i int, o *graph.Output) error {
 	return nil
 }
 
-// failedBefore says why an output has no data set, if an earlier output of
-// this run met the failure.
-func (r *batchRun) failedBefore(o *graph.Output, t base.BatchTime) error {
+// failedBefore says why an operator has no data set, if this run met the
+// failure before.
+func (r *batchRun) failedBefore(op *plan.Op, t base.BatchTime) error {
 	for _, ds := range r.failed {
-		if ds.Time == t && dependsOn(o.Input, ds.UID) {
+		if ds.Time == t && dependsOn(op, ds.UID) {
 			return fmt.Errorf("data set %s, which it depends on, failed: %w", ds, r.info.Err)
 		}
 	}
@@ -167,7 +183,9 @@ func dependsOn(op *plan.Op, uid base.UID) bool {
 func (r *batchRun) run(o *graph.Output, node *plan.Node) (blame *plan.Node, err error) {
 	b := &OutputBatch{d: r.d, out: o, node: node, t: r.plan.Time}
 	at := base.TaskError{Set: base.DataSet{UID: o.UID, Time: r.plan.Time}, Operator: fmt.Sprintf("%s %q", o.Kind, o.UID)}
-	err = r.d.userCode(at, func() error { return o.Run.(OutputRun)(r.d.hard, b) })
+	err = r.withEmissions(func() error {
+		return r.d.userCode(at, func() error { return o.Run.(OutputRun)(r.d.hard, b) })
+	})
 	if b.failed.Load() {
 		blame = node
 	}
@@ -246,9 +264,10 @@ func readersOf(n *plan.Node, ds base.DataSet) []base.DataSet {
 // end writes the end of the batch into the log (Invariant 4).
 func (r *batchRun) end() error {
 	d, t := r.d, r.plan.Time
-	var e Event = BatchDone{Time: t}
+	deltas := d.states.deltas(r.applied)
+	var e Event = BatchDone{Time: t, States: deltas}
 	if r.info.Err != nil {
-		e = BatchFailed{Time: t, Sets: r.failed, Outputs: r.outputs, Reason: r.info.Err.Error()}
+		e = BatchFailed{Time: t, States: deltas, Sets: r.failed, Outputs: r.outputs, Reason: r.info.Err.Error()}
 	}
 	return d.append(d.hard, e)
 }

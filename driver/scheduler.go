@@ -177,6 +177,9 @@ func (s *scheduler) submit(j *job) {
 			ss.Shuffle = st.Shuffle.ID
 			s.facts(st.Shuffle.Set).shuffles[ss.Shuffle] = true
 		}
+		if st.Shuffle == nil && j.kind == rpc.AdvanceTask {
+			ss.Pins = s.d.states.owners(j.output, st.Parts)
+		}
 		sj.Stages = append(sj.Stages, ss)
 	}
 	s.apply(s.state.Submit(sj))
@@ -230,6 +233,7 @@ func (s *scheduler) launch(e sched.Launch) {
 	for i, m := range s.batch {
 		if s.to[i] == e.Executor && m.Job == e.Job && m.Stage == e.Stage {
 			m.Tasks = append(m.Tasks, ref)
+			s.addState(m, e)
 			return
 		}
 	}
@@ -246,7 +250,69 @@ func (s *scheduler) launch(e sched.Launch) {
 		m.Inputs = append(m.Inputs, rpc.ShuffleAt{Shuffle: id, At: s.state.Locations(id)})
 	}
 	m.Kept = s.keptBy(st.Root)
+	m.Emissions = s.d.states.emissionsOf(emitted(st.Root))
+	s.addState(m, e)
 	s.batch, s.to = append(s.batch, m), append(s.to, e.Executor)
+}
+
+// addState says which state a task of an advancing stage starts from.
+func (s *scheduler) addState(m *rpc.StageTasks, e sched.Launch) {
+	if m.Kind == rpc.AdvanceTask {
+		m.States = append(m.States, s.d.states.at(m.Output, e.Part))
+	}
+}
+
+// emitted lists what tasks computing n read of what stateful operators put aside.
+func emitted(n *plan.Node) []plan.CacheKey {
+	var out []plan.CacheKey
+	visitNarrow(n, func(n *plan.Node) {
+		if n.Kind == plan.Emitted {
+			for p := range n.Parts {
+				out = append(out, plan.CacheKey{Node: n.ID, Part: p})
+			}
+		}
+	})
+	return out
+}
+
+// visitNarrow visits n and what its own tasks compute, each once.
+func visitNarrow(n *plan.Node, visit func(*plan.Node)) {
+	seen := map[plan.ID]bool{}
+	var walk func(*plan.Node)
+	walk = func(n *plan.Node) {
+		if seen[n.ID] {
+			return
+		}
+		seen[n.ID] = true
+		visit(n)
+		for _, p := range n.Narrow {
+			walk(p)
+		}
+	}
+	walk(n)
+}
+
+// missing lists the partitions of an emission that no executor holds, the one
+// that was not found included.
+func (s *scheduler) missing(ds base.DataSet, parts, notFound int) []int {
+	found := make(chan []int, 1)
+	ok := s.do(func() {
+		var out []int
+		for p := range parts {
+			key := plan.CacheKey{Node: plan.ID{Set: ds}, Part: p}
+			if p == notFound {
+				delete(s.kept, key)
+			}
+			if s.kept[key] == "" {
+				out = append(out, p)
+			}
+		}
+		found <- out
+	})
+	if !ok {
+		return nil
+	}
+	return <-found
 }
 
 // keptBy lists where the kept partitions are that tasks computing n may use.
@@ -255,26 +321,17 @@ func (s *scheduler) keptBy(n *plan.Node) []rpc.KeptAt {
 		return nil
 	}
 	var out []rpc.KeptAt
-	seen := map[plan.ID]bool{}
-	var visit func(*plan.Node)
-	visit = func(n *plan.Node) {
-		if seen[n.ID] {
+	visitNarrow(n, func(n *plan.Node) {
+		if n.Level == base.StorageNone && n.Kind != plan.Emitted {
 			return
 		}
-		seen[n.ID] = true
-		if n.Level != base.StorageNone {
-			for p := range n.Parts {
-				key := plan.CacheKey{Node: n.ID, Part: p}
-				if at := s.kept[key]; at != "" {
-					out = append(out, rpc.KeptAt{Key: key, At: at})
-				}
+		for p := range n.Parts {
+			key := plan.CacheKey{Node: n.ID, Part: p}
+			if at := s.kept[key]; at != "" {
+				out = append(out, rpc.KeptAt{Key: key, At: at})
 			}
 		}
-		for _, p := range n.Narrow {
-			visit(p)
-		}
-	}
-	visit(n)
+	})
 	return out
 }
 
@@ -338,11 +395,11 @@ func (s *scheduler) lose(id base.ExecutorID) {
 	s.apply(s.state.LoseExecutor(id, fmt.Sprintf("executor %s is lost", id)))
 }
 
-// release forgets the data sets that lie at or before the time given for
-// their operator, also those that failed.
-func (s *scheduler) release(forgotten map[base.UID]base.BatchTime) {
+// release forgets the data sets that nothing reads any more, also those that
+// failed.
+func (s *scheduler) release(over func(base.DataSet) bool) {
 	for ds, f := range s.byset {
-		if ds.Time > forgotten[ds.UID] {
+		if !over(ds) {
 			continue
 		}
 		for id := range f.shuffles {
@@ -419,6 +476,11 @@ func (s *scheduler) taskFailed(ref sched.TaskRef, m rpc.TaskDone) {
 		}
 	case rpc.FinalFailure:
 		f.Kind = sched.Final
+	case rpc.EmissionFailure:
+		f.Kind = sched.Final // the batch makes it again and runs a new job
+		if m.Failure.Emitted != nil {
+			cause = m.Failure.Emitted
+		}
 	case rpc.CancelledFailure:
 		f.Kind = sched.Cancelled
 	case rpc.LostFailure:

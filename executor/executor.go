@@ -17,6 +17,7 @@ import (
 	"github.com/tidemill/tidemill/internal/graph"
 	"github.com/tidemill/tidemill/internal/plan"
 	"github.com/tidemill/tidemill/internal/rpc"
+	"github.com/tidemill/tidemill/internal/state"
 	"github.com/tidemill/tidemill/receiver"
 )
 
@@ -33,6 +34,8 @@ type Config struct {
 	// Checked turns checked mode on.
 	Checked  bool
 	Receiver receiver.Config
+	// States keeps state files where all executors can read them.
+	States state.Storage
 	Log      hclog.Logger
 }
 
@@ -45,6 +48,7 @@ type Executor struct {
 	store  *block.Store
 	out    shuffles
 	spills atomic.Int64 // names what tasks put aside
+	states states
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -200,6 +204,8 @@ func (e *Executor) handle(m rpc.ToExecutor) {
 		}
 	case rpc.Release:
 		e.release(m)
+	case rpc.EndBatch:
+		e.states.settle(m)
 	case rpc.BlocksLost:
 		e.mu.Lock()
 		for _, b := range m.Blocks {
@@ -216,6 +222,7 @@ func (e *Executor) handle(m rpc.ToExecutor) {
 func (e *Executor) plan(m rpc.Plan) {
 	t := m.Batch.Time
 	e.newest = t
+	e.lineage.SetStarted(m.Started)
 	if err := e.lineage.Add(&m.Batch); err != nil {
 		e.driver.Mismatch(e.cfg.ID, t, err.Error())
 		return
@@ -247,11 +254,16 @@ func (e *Executor) find(ds base.DataSet) (*dataSetIndex, error) {
 	if x := e.index[ds]; x != nil {
 		return x, nil
 	}
-	op := e.g.Op(ds.UID)
+	uid, advances := plan.OfAdvance(ds)
+	op := e.g.Op(uid)
 	if op == nil {
-		return nil, fmt.Errorf("executor: no operator %q in the graph", ds.UID)
+		return nil, fmt.Errorf("executor: no operator %q in the graph", uid)
 	}
-	n, err := e.lineage.DataSet(op, ds.Time)
+	build := e.lineage.DataSet
+	if advances {
+		build = e.lineage.Advance
+	}
+	n, err := build(op, ds.Time)
 	if err != nil {
 		return nil, err
 	}
@@ -284,7 +296,12 @@ func (e *Executor) release(m rpc.Release) {
 	for _, op := range e.g.Ops {
 		forgotten[op.UID] = e.lineage.Forgotten(op)
 	}
-	over := func(ds base.DataSet) bool { return ds.Time <= forgotten[ds.UID] }
+	over := func(ds base.DataSet) bool {
+		if _, ok := plan.OfAdvance(ds); ok {
+			return ds.Time <= m.Done
+		}
+		return ds.Time <= forgotten[ds.UID]
+	}
 	for ds := range e.index {
 		if over(ds) {
 			delete(e.index, ds)

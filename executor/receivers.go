@@ -43,7 +43,7 @@ func (e *Executor) startReceiver(m rpc.StartReceiver) {
 	env := receiver.Env{
 		Stream: m.Stream, Epoch: m.Epoch, Executor: e.cfg.ID,
 		Blocks: e.store, Driver: reporter{e}, Config: e.cfg.Receiver, Stop: h.stop,
-		Log: e.cfg.Log.With("stream", m.Stream),
+		Log: e.cfg.Log,
 	}
 	e.wg.Go(func() {
 		err := runner.Run(e.ctx, env)
@@ -108,6 +108,6 @@ func (r reporter) ReceiverEvent(ev receiver.Event) {
 	}
 	r.e.driver.ReceiverEvent(rpc.ReceiverEvent{
 		Stream: ev.Stream, Epoch: ev.Epoch, Executor: ev.Executor,
-		Kind: ev.Kind.String(), Message: ev.Message, Fatal: ev.Fatal,
+		Kind: ev.Kind.String(), Message: ev.Message, Fatal: ev.Fatal, Lost: ev.Lost,
 	})
 }

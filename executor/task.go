@@ -105,12 +105,17 @@ func (e *Executor) run(ctx context.Context, st *stage, ref rpc.TaskRef) {
 		t.Close()
 		e.report(done)
 	}()
+	if e.cfg.Checked {
+		env.hash = t.AddBytes
+	}
 	err := e.compute(ctx, t, st, ref, &done)
+	err = env.endState(ctx, &done, err)
 	if err == nil && e.cfg.Checked {
 		err = env.verify()
 	}
 	if err == nil {
 		done.Counters, done.Hash, done.Kept = t.Counters(), t.ContentHash(), env.keptHere()
+		done.Emissions = env.emissions
 	} else {
 		done.Result = nil
 		if ctx.Err() != nil {
@@ -135,6 +140,8 @@ func (e *Executor) compute(ctx context.Context, t *rdd.Task, st *stage, ref rpc.
 		done.Result, err = rdd.CollectPart(t, st.node, ref.Part, st.Limit)
 	case rpc.OutputTask:
 		done.Result, err = rdd.OutputPart(t, st.node, ref.Part, st.output)
+	case rpc.AdvanceTask:
+		err = rdd.AdvancePart(t, st.node, ref.Part)
 	default:
 		err = fmt.Errorf("executor: unknown task kind %d", st.Kind)
 	}
@@ -154,6 +161,8 @@ func failure(err error) *rpc.Failure {
 	switch {
 	case errors.As(err, &f.Fetch):
 		f.Kind = rpc.FetchFailure
+	case errors.As(err, &f.Emitted):
+		f.Kind = rpc.EmissionFailure
 	case errors.As(err, &f.Lost):
 		f.Kind = rpc.LostFailure
 	case errors.Is(err, errCancelled), errors.Is(err, errKilled), errors.Is(err, errClosed):
@@ -169,6 +178,10 @@ type env struct {
 	st     *stage
 	kept   []plan.CacheKey
 	blocks []readBlock
+
+	state     *hostedState // whose turn the task has
+	emissions []rpc.EmissionAt
+	hash      func([]byte) // in checked mode
 }
 
 type readBlock struct {

@@ -48,7 +48,7 @@ func AdvancePart(t *Task, n *plan.Node, part int) error {
 // Emitted returns the node that reads what an advancing node's tasks put aside.
 func Emitted[T any](scope *plan.Scope, adv *plan.Node) RDD[T] {
 	c := codec.For[T]()
-	return node(scope, plan.NodeSpec{Kind: "emitted", Parts: adv.Parts, Partitioner: adv.Partitioner, Extra: fmt.Sprint(adv.Hash)}, func(t *Task, part int) Iter[T] {
+	return node(scope, plan.NodeSpec{Kind: plan.Emitted, Parts: adv.Parts, Partitioner: adv.Partitioner, Extra: fmt.Sprint(adv.Hash)}, func(t *Task, part int) Iter[T] {
 		return func(yield func(T) bool) error {
 			env, err := t.stateEnv()
 			if err != nil {

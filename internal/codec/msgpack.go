@@ -122,7 +122,7 @@ var (
 )
 
 // valueHead returns the length of the first value of b without the values
-// that it contains, and their number, which is not more than bytes follow.
+// that it contains, and their number, which may be more than there are.
 func valueHead(b []byte) (size, kids int, isMap bool, err error) {
 	if len(b) == 0 {
 		return 0, 0, false, errEnds
@@ -172,7 +172,7 @@ func valueHead(b []byte) (size, kids int, isMap bool, err error) {
 	default:
 		err = fmt.Errorf("no msgpack value begins with byte %#x", c)
 	}
-	if err == nil && (size > len(b) || kids > len(b)-size) {
+	if err == nil && size > len(b) {
 		err = errEnds
 	}
 	return size, kids, isMap, err

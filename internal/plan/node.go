@@ -39,6 +39,9 @@ type Node struct {
 	Ops     any
 }
 
+// Emitted is the kind of nodes that read what a stateful operator put aside.
+const Emitted = "emitted"
+
 // Shuffle is the exchange between the tasks that compute Parent and those of
 // the node that reads it.
 type Shuffle struct {

@@ -24,6 +24,7 @@ var messages = []any{
 	rpc.StageTasks{},
 	rpc.CancelTask{},
 	rpc.Release{},
+	rpc.EndBatch{},
 	rpc.BlocksLost{},
 	rpc.StartReceiver{},
 	rpc.StopReceiver{},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/internal/state"
 )
 
 // ToExecutor is a message from the driver to an executor.
@@ -15,6 +16,8 @@ type Plan struct {
 	Batch plan.Batch
 	// Failed lists data sets of remembered batches that readers take as empty.
 	Failed []base.DataSet
+	// Started lists the stateful operators that had input before this batch.
+	Started []base.UID
 	// Hash is the driver's lineage hash of the batch, 0 for plans of earlier
 	// batches that an executor gets when it joins (Invariant 11).
 	Hash uint64
@@ -29,6 +32,7 @@ const (
 	CountTask                   // count it
 	CollectTask                 // send it, or its first records, to the driver
 	OutputTask                  // hand it to an output of the graph
+	AdvanceTask                 // advance a stateful operator by the batch
 )
 
 // StageTasks are tasks of one stage.
@@ -41,12 +45,45 @@ type StageTasks struct {
 	Shuffle string       // MapTask: what to write
 	Reader  base.DataSet // MapTask: the data set that reads the shuffle
 	Limit   int          // CollectTask: records per partition, negative for all
-	Output  base.UID     // OutputTask
+	Output  base.UID     // OutputTask: the output; AdvanceTask: the operator
 	Tasks   []TaskRef
 	// Inputs says where the shuffles are that the tasks read, by map partition.
 	Inputs []ShuffleAt
 	// Kept says where kept partitions are that the tasks may use.
 	Kept []KeptAt
+	// Emissions says where what stateful operators put aside is stored, if it is.
+	Emissions []EmissionAt
+	// States, of AdvanceTask, says which version of each partition to advance.
+	States []StateAt
+}
+
+// StatePart names a partition of a stateful operator.
+type StatePart struct {
+	Op   base.UID
+	Part int
+}
+
+// StateAt names a version of a state partition, and the files that make it for
+// an executor that does not hold it.
+type StateAt struct {
+	Part    int
+	Version base.BatchTime
+	Restore []state.Handle
+}
+
+// EmissionAt says where something that was put aside is stored.
+type EmissionAt struct {
+	Key  plan.CacheKey
+	File state.Handle
+}
+
+// EndBatch ends a batch for the state partitions of an executor: those of
+// Commit take it as their version, those of Keep go back to the version before,
+// and others live elsewhere by now.
+type EndBatch struct {
+	Time   base.BatchTime
+	Commit []StatePart
+	Keep   []StatePart
 }
 
 // TaskRef names a partition and the attempt at it.
@@ -101,6 +138,7 @@ func (Plan) toExecutor()          {}
 func (StageTasks) toExecutor()    {}
 func (CancelTask) toExecutor()    {}
 func (Release) toExecutor()       {}
+func (EndBatch) toExecutor()      {}
 func (BlocksLost) toExecutor()    {}
 func (StartReceiver) toExecutor() {}
 func (StopReceiver) toExecutor()  {}
@@ -116,6 +154,10 @@ type TaskDone struct {
 	Hash     uint64 // content hash, in checked mode
 	Counters map[string]int64
 	Kept     []plan.CacheKey // partitions that are now kept at this executor
+	// State, of AdvanceTask, is the stored delta; Emissions is what was stored
+	// beside it.
+	State     *state.Handle
+	Emissions []EmissionAt
 	Failure  *Failure
 }
 
@@ -130,6 +172,8 @@ const (
 	FetchFailure
 	// LostFailure means that received blocks are gone.
 	LostFailure
+	// EmissionFailure means that what a stateful operator put aside is gone.
+	EmissionFailure
 	// FinalFailure can't pass at another attempt.
 	FinalFailure
 	// CancelledFailure answers CancelTask.
@@ -143,6 +187,7 @@ type Failure struct {
 	Task    *base.TaskError
 	Fetch   *base.FetchError
 	Lost    *base.LostBlocksError
+	Emitted *base.LostEmissionError
 }
 
 // AddBlock reports a stored block of a receiver.
@@ -159,8 +204,10 @@ type ReceiverEvent struct {
 	Message  string
 	// Fatal means that the receiver gave up for good and the job can't go on.
 	Fatal bool
-	// Ended means that the receiver has returned and stored all it had.
+	// Ended means that the receiver has returned.
 	Ended bool
+	// Lost counts accepted records that may be in no added block.
+	Lost int64
 }
 
 // Driver is the driver as an executor sees it. Calls may come from any

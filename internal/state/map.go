@@ -461,13 +461,21 @@ func readAll[T any](c *codec.Codec[T], b []byte) (T, error) {
 // Loaded is called when all files were loaded. renumber is for state that was
 // put together from several partitions' files, whose numbers mean nothing here:
 // the next file that is stored must be a snapshot.
-func (m *Map[K, S]) Loaded(renumber bool) {
+func (m *Map[K, S]) Loaded(renumber bool) error {
 	m.compact()
-	if renumber {
-		m.lastSeq = 0
-		for i := range m.tb.Recs {
-			m.lastSeq++
-			m.tb.Recs[i].Value.seq = m.lastSeq
+	last := uint64(0)
+	for i := range m.tb.Recs {
+		c := &m.tb.Recs[i].Value
+		if renumber {
+			c.seq = last + 1
 		}
+		if c.seq <= last {
+			return fmt.Errorf("state file: %w: entry %d comes after %d", base.ErrCorrupt, c.seq, last)
+		}
+		last = c.seq
 	}
+	if renumber {
+		m.lastSeq = last
+	}
+	return nil
 }

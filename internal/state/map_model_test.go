@@ -302,7 +302,9 @@ func TestRescaledStateIsTheSame(t *testing.T) {
 							}
 						}
 					}
-					p.m.Loaded(true)
+					if err := p.m.Loaded(true); err != nil {
+						t.Fatal(err)
+					}
 					p.check(t)
 					p.files = [][]byte{must(p.m.Snapshot())}
 					parts = append(parts, p)

@@ -39,6 +39,5 @@ func (k Keyed[K, S]) Restore(files [][]byte) error {
 			return err
 		}
 	}
-	k.Loaded(false)
-	return nil
+	return k.Loaded(false)
 }

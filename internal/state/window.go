@@ -297,6 +297,13 @@ func (w *Window[K, V]) Commit() {
 		w.totals.Commit()
 	}
 	w.end()
+	w.drop()
+}
+
+// drop forgets panes that no later window holds and that no totals hold.
+func (w *Window[K, V]) drop() {
+	cut := (w.version + 1).CeilBoundary(w.spec.Slide).Add(-w.spec.Window)
+	w.panes = slices.DeleteFunc(w.panes, func(p *pane[K, V]) bool { return !p.in && p.end <= cut })
 }
 
 // Rollback implements [Part].
@@ -415,7 +422,9 @@ func (w *Window[K, V]) Restore(files [][]byte) error {
 		w.last, w.version = w.last.later(p.last), p.t
 	}
 	if w.totals != nil {
-		w.totals.Loaded(false)
+		if err := w.totals.Loaded(false); err != nil {
+			return err
+		}
 	}
 	for _, c := range held(parts, w.last) {
 		p, _ := w.paneOf(c.end)
@@ -427,6 +436,7 @@ func (w *Window[K, V]) Restore(files [][]byte) error {
 			return err
 		}
 	}
+	w.drop()
 	return nil
 }
 

@@ -1,0 +1,219 @@
+package tidemill
+
+import (
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/internal/state"
+	"github.com/tidemill/tidemill/rdd"
+)
+
+// StateRow is what the function of UpdateStateByKeyWhole sees of a key: its
+// values in the batch and its state, if it has any.
+type StateRow[K comparable, V, S any] = rdd.StateRow[K, V, S]
+
+// State is a key's state inside a MapWithState function.
+type State[S any] = rdd.State[S]
+
+// InitialState gives UpdateStateByKey its state before the first batch that
+// has input. Of equal keys the first counts.
+func InitialState[K comparable, S any](pairs ...Pair[K, S]) Option {
+	return func(o *opOptions) { o.initial = pairs }
+}
+
+// initialState returns the pairs of the InitialState option.
+func initialState[K comparable, S any](ssc *StreamingContext, what string, opts []Option) []Pair[K, S] {
+	o := options(opts)
+	if o.initial == nil {
+		return nil
+	}
+	pairs, ok := o.initial.([]Pair[K, S])
+	if !ok {
+		ssc.g.Errorf("%s: the initial state is a %T, want a %T", what, o.initial, pairs)
+	}
+	return pairs
+}
+
+// UpdateStateByKey keeps state per key. Every batch, update is called for each
+// key that has state or values, with the key's values in the batch and its old
+// state; what it returns is the new state, and a missing one drops the key. The
+// stream has all keys with their new state. update may change the old state in
+// place. It costs a call per known key and batch: MapWithState costs a call per
+// record.
+func UpdateStateByKey[K comparable, V, S any](d DStream[Pair[K, V]], name string, update func(values []V, old Opt[S]) Opt[S], opts ...Option) DStream[Pair[K, S]] {
+	return UpdateStateByKeyWithTime(d, name, func(_ BatchTime, _ K, values []V, old Opt[S]) Opt[S] { return update(values, old) }, opts...)
+}
+
+// UpdateStateByKeyWithTime is UpdateStateByKey whose function also gets the
+// batch time and the key.
+func UpdateStateByKeyWithTime[K comparable, V, S any](d DStream[Pair[K, V]], name string, update func(t BatchTime, k K, values []V, old Opt[S]) Opt[S], opts ...Option) DStream[Pair[K, S]] {
+	return updateState(d, name, rdd.UpdateSpec[K, V, S]{Update: update}, opts)
+}
+
+// UpdateStateByKeyWhole keeps state by a function that sees all keys of a
+// partition at once and gives the pairs that are the new state: keys it does
+// not give are dropped. With one partition it may rename keys; a renamed key is
+// known by its new name from the next batch on.
+func UpdateStateByKeyWhole[K comparable, V, S any](d DStream[Pair[K, V]], name string, update func(t BatchTime, rows iter.Seq[StateRow[K, V, S]]) iter.Seq[Pair[K, S]], opts ...Option) DStream[Pair[K, S]] {
+	return updateState(d, name, rdd.UpdateSpec[K, V, S]{Whole: update}, opts)
+}
+
+func updateState[K comparable, V, S any](d DStream[Pair[K, V]], name string, u rdd.UpdateSpec[K, V, S], opts []Option) DStream[Pair[K, S]] {
+	what := fmt.Sprintf("updateStateByKey %q", name)
+	u.Op = base.UID(name)
+	u.Partitioner = statePartitioner[K, V, S](d, what, opts)
+	u.Initial = initialState[K, S](d.ssc, what, opts)
+	return stateful(d, opSpec{kind: "updateStateByKey", name: name}, true,
+		func(r RDD[Pair[K, V]]) *plan.Node { return rdd.UpdateState(r, u) },
+		func(b *plan.Builder, adv *plan.Node) RDD[Pair[K, S]] { return rdd.Emitted[Pair[K, S]](b.Scope, adv) })
+}
+
+// statePartitioner checks what keyed state needs.
+func statePartitioner[K comparable, V, S any](d DStream[Pair[K, V]], what string, opts []Option) Partitioner[K] {
+	encodable[Pair[K, V]](d.ssc, what)
+	encodable[S](d.ssc, what+": the state")
+	return partitioner[K](d.ssc, what, opts)
+}
+
+// stateful adds a stateful operator. ifStarted says that it has no data set
+// before its first input.
+func stateful[T, R any](d DStream[T], s opSpec, ifStarted bool, advance func(RDD[T]) *plan.Node, emitted func(*plan.Builder, *plan.Node) RDD[R]) DStream[R] {
+	s.parents = []*plan.Op{d.op}
+	out := add(d.ssc, s, func(b *plan.Builder) (RDD[R], bool, error) {
+		if ifStarted {
+			if ok, err := b.Started(); !ok || err != nil {
+				return RDD[R]{}, false, err
+			}
+		}
+		adv, err := b.Advanced()
+		if err != nil || adv == nil {
+			return RDD[R]{}, false, err
+		}
+		return emitted(b, adv), true, nil
+	})
+	out.op.Advance = func(b *plan.Builder) (*plan.Node, error) {
+		r, err := parent[T](b, 0)
+		if err != nil {
+			return nil, err
+		}
+		return advance(r), nil
+	}
+	return out
+}
+
+// StateSpec says how MapWithState keeps state.
+type StateSpec[K comparable, S any] struct {
+	// Initial is the state before the first batch. Of equal keys the last counts.
+	Initial []Pair[K, S]
+	// Timeout, if not zero, drops keys that were idle for longer: in the first
+	// batch T whose time is more than Timeout after the key's last record, the
+	// function is called once more, without a value.
+	Timeout time.Duration
+}
+
+// StateStream is the stream of a MapWithState.
+type StateStream[K comparable, S, R any] struct {
+	DStream[R]
+	snapshots func(name string) DStream[Pair[K, S]]
+}
+
+// StateSnapshots has, every batch, all keys with their state after the batch.
+// It costs a visit of every key.
+func StateSnapshots[K comparable, S, R any](s StateStream[K, S, R], name string) DStream[Pair[K, S]] {
+	return s.snapshots(name)
+}
+
+// MapWithState calls f for every record, in the order of its partition, with
+// the key's state, which f may read, update and remove; what f returns is
+// emitted if it also returns true. Keys without records are not visited, except
+// by a timeout. f may change the state's value in place if it updates the state
+// with it.
+func MapWithState[K comparable, V, S, R any](d DStream[Pair[K, V]], name string, spec StateSpec[K, S], f func(t BatchTime, k K, v Opt[V], s *State[S]) (R, bool), opts ...Option) StateStream[K, S, R] {
+	what := fmt.Sprintf("mapWithState %q", name)
+	if spec.Timeout < 0 {
+		d.ssc.g.Errorf("%s: the timeout is %v: must be positive, or 0 for none", what, spec.Timeout)
+	}
+	encodable[R](d.ssc, what+": what is emitted")
+	m := &rdd.MapSpec[K, V, S, R]{
+		Op: base.UID(name), Partitioner: statePartitioner[K, V, S](d, what, opts),
+		Call: f, Timeout: spec.Timeout, Initial: spec.Initial,
+	}
+	out := stateful(d, opSpec{kind: "mapWithState", name: name}, false,
+		func(r RDD[Pair[K, V]]) *plan.Node { return rdd.MapState(r, *m) },
+		func(b *plan.Builder, adv *plan.Node) RDD[R] { return rdd.Emitted[R](b.Scope, adv) })
+	snapshots := func(snap string) DStream[Pair[K, S]] {
+		if m.Snapshots != "" {
+			d.ssc.g.Errorf("stateSnapshots %q: mapWithState %q has a stream of its snapshots already: %q", snap, name, m.Snapshots)
+		}
+		m.Snapshots = base.UID(snap)
+		return add(d.ssc, opSpec{kind: "stateSnapshots", name: snap, parents: []*plan.Op{out.op}}, func(b *plan.Builder) (RDD[Pair[K, S]], bool, error) {
+			adv, err := b.AdvancedParent(0)
+			if err != nil || adv == nil {
+				return RDD[Pair[K, S]]{}, false, err
+			}
+			return rdd.Emitted[Pair[K, S]](b.Scope, adv), true, nil
+		})
+	}
+	return StateStream[K, S, R]{out, snapshots}
+}
+
+// WithFilter makes a window with an inverse emit only the keys for which keep
+// returns true, and forget a key with its last value in the window.
+func WithFilter[K comparable, V any](keep func(K, V) bool) Option {
+	return func(o *opOptions) { o.filter = keep }
+}
+
+// reduceWindow adds a reducing window over keyed state.
+func reduceWindow[K comparable, V any](d DStream[Pair[K, V]], kind, name string, f, inv func(a, b V) V, window, slide time.Duration, opts []Option) DStream[Pair[K, V]] {
+	slide = checkWindow(d, kind, window, slide)
+	what := fmt.Sprintf("%s %q", kind, name)
+	w := rdd.WindowSpec[K, V]{
+		Op: base.UID(name), Partitioner: statePartitioner[K, V, V](d, what, opts),
+		WindowSpec: state.WindowSpec[K, V]{Window: max(window, d.op.Slide), Slide: slide, Reduce: f, Inverse: inv},
+	}
+	if o := options(opts); o.filter != nil {
+		keep, ok := o.filter.(func(K, V) bool)
+		switch {
+		case !ok:
+			d.ssc.g.Errorf("%s: the filter is a %T, want a %T", what, o.filter, keep)
+		case inv == nil:
+			d.ssc.g.Errorf("%s: a filter goes with an inverse function; without one, use Filter on the stream", what)
+		}
+		w.Filter = keep
+	}
+	return stateful(d, opSpec{kind: kind, name: name, slide: slide}, false,
+		func(r RDD[Pair[K, V]]) *plan.Node { return rdd.ReduceWindow(r, w) },
+		func(b *plan.Builder, adv *plan.Node) RDD[Pair[K, V]] { return rdd.Emitted[Pair[K, V]](b.Scope, adv) })
+}
+
+// unkeyed puts all records under one key, so that a window over keyed state
+// can hold them.
+func unkeyed[T, V any](d DStream[T], f func(T) V) DStream[Pair[bool, V]] {
+	return Map(d, func(v T) Pair[bool, V] { return Pair[bool, V]{Value: f(v)} })
+}
+
+func valuesOf[K comparable, V any](d DStream[Pair[K, V]]) DStream[V] {
+	return Map(d, func(p Pair[K, V]) V { return p.Value })
+}
+
+// CountByWindow has, every slide, the number of records in the last window. It
+// has no record before the first data came, and 0 for an empty window later.
+func CountByWindow[T any](d DStream[T], name string, window, slide time.Duration) DStream[int64] {
+	ones := unkeyed(d, func(T) int64 { return 1 })
+	return valuesOf(reduceWindow(ones, "countByWindow", name, addInt64, subInt64, window, slide, []Option{Partitions(1)}))
+}
+
+// CountByValueAndWindow has, every slide, how often each record occurs in the
+// last window.
+func CountByValueAndWindow[T comparable](d DStream[T], name string, window, slide time.Duration, opts ...Option) DStream[Pair[T, int64]] {
+	ones := Map(d, func(v T) Pair[T, int64] { return KV(v, int64(1)) })
+	positive := WithFilter(func(_ T, n int64) bool { return n != 0 })
+	return reduceWindow(ones, "countByValueAndWindow", name, addInt64, subInt64, window, slide, append(opts, positive))
+}
+
+func addInt64(a, b int64) int64 { return a + b }
+
+func subInt64(a, b int64) int64 { return a - b }
