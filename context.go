@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -51,8 +52,9 @@ type StreamingContext struct {
 	mu        sync.Mutex
 	state     ContextState
 	driver    *driver.Driver
-	executors []*executor.Executor
-	started   int // executors, also those whose start failed
+	executors []*executor.Executor // in the order they came; nil: killed
+	ids       []string             // of all of them
+	started   int                  // executors, also those whose start failed
 	hub       *rpc.Hub
 	states    state.Storage
 	remember  bool
@@ -291,6 +293,7 @@ func (ssc *StreamingContext) startExecutor(d *driver.Driver) (*executor.Executor
 	}
 	ssc.mu.Lock()
 	ssc.executors = append(ssc.executors, e)
+	ssc.ids = append(ssc.ids, string(id))
 	ssc.mu.Unlock()
 	return e, nil
 }
@@ -300,11 +303,7 @@ func (ssc *StreamingContext) startExecutor(d *driver.Driver) (*executor.Executor
 func (ssc *StreamingContext) ExecutorIDs() []string {
 	ssc.mu.Lock()
 	defer ssc.mu.Unlock()
-	var ids []string
-	for _, e := range ssc.executors {
-		ids = append(ids, string(e.ID()))
-	}
-	return ids
+	return slices.Clone(ssc.ids)
 }
 
 // KillExecutor ends executor i, counted from 0, as a crash of its process
@@ -317,8 +316,11 @@ func (ssc *StreamingContext) KillExecutor(i int) error {
 		return fmt.Errorf("there is no executor %d: %d were started", i, n)
 	}
 	e := ssc.executors[i]
+	ssc.executors[i] = nil
 	ssc.mu.Unlock()
-	e.Kill()
+	if e != nil {
+		e.Kill()
+	}
 	return nil
 }
 

@@ -7,11 +7,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/tidemill/tidemill"
 	"github.com/tidemill/tidemill/driver"
 	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/rdd"
 	"github.com/tidemill/tidemill/receiver"
 	"github.com/tidemill/tidemill/tidetest"
 )
@@ -211,3 +216,41 @@ func holds(t *testing.T, err error, texts ...string) {
 func add(a, b int) int { return a + b }
 
 func ms(t base.BatchTime) int64 { return int64(t) }
+
+func rddFilter(r tidemill.RDD[int]) tidemill.RDD[int] {
+	return rdd.Filter(r, func(int) bool { return true })
+}
+
+// deafReceiver stores a record and hears nothing until release is closed.
+func deafReceiver(release chan struct{}) func() tidemill.Receiver[string] {
+	return func() tidemill.Receiver[string] {
+		return receiver.Func[string](func(ctx context.Context, s *receiver.Sink[string]) error {
+			err := s.Store(ctx, "a")
+			<-release
+			return err
+		})
+	}
+}
+
+// sluggish is a listener that takes two seconds for each event.
+type sluggish struct{ submitted, started, completed, tasks, outputs atomic.Int64 }
+
+func (s *sluggish) OnBatchSubmitted(tidemill.BatchInfo)   { heard(&s.submitted) }
+func (s *sluggish) OnBatchStarted(tidemill.BatchInfo)     { heard(&s.started) }
+func (s *sluggish) OnBatchCompleted(tidemill.BatchInfo)   { heard(&s.completed) }
+func (s *sluggish) OnTaskCompleted(driver.TaskInfo)       { heard(&s.tasks) }
+func (s *sluggish) OnOutputStarted(tidemill.OutputInfo)   { heard(&s.outputs) }
+func (s *sluggish) OnOutputCompleted(tidemill.OutputInfo) { heard(&s.outputs) }
+
+func heard(n *atomic.Int64) {
+	time.Sleep(2 * time.Second)
+	n.Add(1)
+}
+
+// quiet listens to everything and keeps nothing.
+type quiet struct{}
+
+func (quiet) OnTaskCompleted(driver.TaskInfo)       {}
+func (quiet) OnOutputCompleted(tidemill.OutputInfo) {}
+
+func silent() hclog.Logger { return hclog.NewNullLogger() }

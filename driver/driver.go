@@ -416,10 +416,6 @@ func (d *Driver) join(e rpc.Executor) error {
 	}
 	d.executors[e.ID()] = e
 	d.order = append(d.order, e.ID())
-	// Only now, so that no loss is missed: a loss goes to those who have joined.
-	if ids := d.lostBlocks(); len(ids) > 0 {
-		_ = e.Send(rpc.BlocksLost{Blocks: ids})
-	}
 	d.sched.do(func() { d.sched.apply(d.sched.state.AddExecutor(e.ID(), e.Slots())) })
 	d.watchers.Go(func() {
 		select {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/plan"
-	"github.com/tidemill/tidemill/internal/rpc"
 )
 
 // CounterLostRecords counts the records that OnLostBlocks: skip left out.
@@ -27,8 +26,8 @@ func (d *Driver) giveUpWaiting(id base.ExecutorID) {
 }
 
 // giveUpPlanned gives up blocks of a batch that tasks can't read. It returns
-// when the log has the loss and the executors have been told to read the
-// blocks as empty. Several tasks may meet the same loss; it counts once.
+// when the log has the loss. Several tasks, also of other executors, may meet
+// the same one; it counts once.
 func (d *Driver) giveUpPlanned(blocks []plan.Block, reason string) {
 	done := make(chan struct{})
 	var mine []plan.Block
@@ -44,11 +43,8 @@ func (d *Driver) giveUpPlanned(blocks []plan.Block, reason string) {
 	}
 	d.tmu.Unlock()
 	if len(mine) > 0 {
-		logged := d.giveUp(mine, reason)
-		close(done) // before the broadcast, so that an executor that joins now hears of it in one way or the other
-		if logged {
-			d.broadcast(rpc.BlocksLost{Blocks: blockIDs(mine)})
-		}
+		d.giveUp(mine, reason)
+		close(done)
 	}
 	for _, other := range others {
 		<-other // an append ends when the job does
@@ -77,21 +73,6 @@ func blockIDs(blocks []plan.Block) []base.BlockID {
 	ids := make([]base.BlockID, len(blocks))
 	for i, b := range blocks {
 		ids[i] = b.ID
-	}
-	return ids
-}
-
-// lostBlocks lists what was given up of remembered batches and is in the log.
-func (d *Driver) lostBlocks() []base.BlockID {
-	d.tmu.Lock()
-	defer d.tmu.Unlock()
-	var ids []base.BlockID
-	for id, logged := range d.lost {
-		select {
-		case <-logged:
-			ids = append(ids, id)
-		default:
-		}
 	}
 	return ids
 }

@@ -79,13 +79,10 @@ func (d *Driver) runBatch(p *planned) error {
 	d.mu.Lock()
 	r.info.Counters = maps.Clone(d.batchCounters)
 	d.mu.Unlock()
-	d.batchOver(t, r.info.Err != nil)
-	if err := d.release(t); err != nil {
-		return err
-	}
 	done := r.info
 	tell(d.hard, d.bus, func(l BatchCompletedListener) { l.OnBatchCompleted(done) })
-	return nil
+	d.batchOver(t, done.Err != nil)
+	return d.release(t)
 }
 
 // prepare hands the plan to the lineage and the executors.
@@ -131,7 +128,8 @@ func (r *batchRun) output(i int, o *graph.Output) error {
 		}
 	}
 	info := OutputInfo{Index: i, Output: o.UID, Time: t, Start: time.Now()}
-	tell(d.hard, d.bus, func(l OutputStartedListener) { l.OnOutputStarted(info) })
+	begun := info
+	tell(d.hard, d.bus, func(l OutputStartedListener) { l.OnOutputStarted(begun) })
 	if err == nil {
 		node, err = r.run(o, node)
 	}

@@ -448,7 +448,7 @@ func (s *scheduler) accepted(j *job, a sched.Accepted, m rpc.TaskDone) {
 	if !a.Again {
 		s.d.count(m.Counters, j.batch)
 	}
-	if m.Hash != 0 && j.limit <= 0 {
+	if m.Hash != 0 && (st.Shuffle != nil || j.limit <= 0) { // a task with a limit sees a part of its input
 		key := fmt.Sprintf("%s %d", what, m.Task.Part)
 		if old, ok := facts.hashes[key]; ok && old != m.Hash && !s.d.lossy() {
 			// Invariant 13: attempts at a partition must agree, record by record.
@@ -501,6 +501,9 @@ func (s *scheduler) taskFailed(ref sched.TaskRef, m rpc.TaskDone) {
 				return
 			}
 			s.d.giveUpPlanned(blocks, m.Failure.Lost.Reason)
+			if x := s.d.executor(m.Executor); x != nil {
+				_ = x.Send(rpc.BlocksLost{Blocks: blockIDs(blocks)}) // from now on it reads them as empty
+			}
 			s.do(func() { s.again(ref, m.Executor) })
 		})
 		return

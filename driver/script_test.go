@@ -221,7 +221,7 @@ func (s *trackerScript) do(words []string) (string, error) {
 		}
 		s.tr = driver.NewTracker(uids)
 	case "register":
-		s.tr.Register(base.UID(plain[0]), blockID("x/" + plain[1] + "/0").Epoch)
+		s.tr.Register(base.UID(plain[0]), blockID("x/"+plain[1]+"/0").Epoch)
 		return fmt.Sprintf("epoch %d, the next start gets %d", s.tr.Epoch(base.UID(plain[0])), s.tr.NextEpoch(base.UID(plain[0]))), nil
 	case "begin", "add":
 		b := trackedBlock(plain[0], opts)

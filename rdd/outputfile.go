@@ -70,7 +70,7 @@ type recordWriter[T any] interface {
 func writeFiles[T any](o *fileOutput, open func(t *Task, f io.Writer) recordWriter[T]) OutputTask {
 	return func(t *Task, n *plan.Node, part int) ([]byte, error) {
 		f := o.file(t, part)
-		_ = f.abandon // also when user code panics
+		defer f.abandon() // also when user code panics
 		w := open(t, f)
 		out := &plan.Node{ID: plan.ID{Set: base.DataSet{UID: o.uid, Time: t.Batch()}}, Op: o.display}
 		p := watch[T](t, out, part)

@@ -173,7 +173,7 @@ func (b *columnBuilder) optional(t reflect.Type, path string, tag columnTag, get
 	}
 	id := tag.takeID()
 	tag.take("optional")
-	tag.list = true // a bare repeated column is never missing
+	// a bare repeated column is never missing
 	c, err := b.node(t, path, tag)
 	return identify(maybe(c, get), id), err
 }

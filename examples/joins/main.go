@@ -26,13 +26,16 @@ func app(orders *tidemill.Queue[order], payments *tidemill.Queue[payment]) tidem
 			ordered := tidemill.QueueStream(ssc, "orders", orders)
 			paid := tidemill.QueueStream(ssc, "payments", payments)
 			// A join sees one batch of either stream: an order whose payment comes
-			// a batch later stays without. Streams that are windowed first, by
-			// Window, meet over several batches.
+			// a batch later stays without.
 			//
 			// Where a side may be missing its value is an Opt, shown as "none".
 			printSorted(tidemill.Join(ordered, paid), "paid")
 			printSorted(tidemill.LeftOuterJoin(ordered, paid), "all-orders")
 			printSorted(tidemill.FullOuterJoin(ordered, paid), "orders-and-payments")
+			// Payments of this batch with orders of the last three: late ones meet
+			// their orders.
+			recent := tidemill.Window(ordered, 3*ordered.Slide(), ordered.Slide())
+			printSorted(tidemill.Join(recent, paid), "paid-also-late")
 			return nil
 		},
 	}

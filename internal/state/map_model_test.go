@@ -2,7 +2,6 @@ package state_test
 
 import (
 	"cmp"
-	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -212,20 +211,19 @@ func checkMap[S any](t tb, m *state.Map[string, S], o *mapOracle[S], timed bool)
 // snapshots, restores and merges of files (Invariants 6 and 13).
 func TestMapEqualsAList(t *testing.T) {
 	ints, strings, words, slices, maps, records := kinds()
-	for _, timed := range []bool{false, true} {
-		testMap(t, fmt.Sprintf("int64, timed %t", timed), ints, timed)
-		testMap(t, fmt.Sprintf("string, timed %t", timed), strings, timed)
-		testMap(t, fmt.Sprintf("words, timed %t", timed), words, timed)
-		testMap(t, fmt.Sprintf("slice, timed %t", timed), slices, timed)
-		testMap(t, fmt.Sprintf("map, timed %t", timed), maps, timed)
-		testMap(t, fmt.Sprintf("struct, timed %t", timed), records, timed)
-	}
+	testMap(t, "int64", ints)
+	testMap(t, "string", strings)
+	testMap(t, "words", words)
+	testMap(t, "slice", slices)
+	testMap(t, "map", maps)
+	testMap(t, "struct", records)
 }
 
-func testMap[S any](t *testing.T, name string, k kind[S], timed bool) {
+func testMap[S any](t *testing.T, name string, k kind[S]) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		rapid.Check(t, func(t *rapid.T) {
+			timed := rapid.Bool().Draw(t, "timed")
 			x := newMapModel(k, timed)
 			t.Repeat(map[string]func(*rapid.T){
 				"batch": func(t *rapid.T) { x.batch(t, modelKeys) },
