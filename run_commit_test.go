@@ -178,10 +178,22 @@ func TestTextCommitIsAllOrNothing(t *testing.T) {
 				return nil
 			})
 			tidetest.Run(t, func(t *testing.T) {
-				job := tidetest.Start(t, saver(mem, nil))
+				var mu sync.Mutex
+				ran := map[string]bool{}
+				job := tidetest.Start(t, saver(mem, func(task *tidemill.Task) error {
+					mu.Lock()
+					defer mu.Unlock()
+					ran[fmt.Sprint("save-", ms(task.Batch()))] = true
+					return nil
+				}))
 				job.Advance(4)
 				job.Stop(true)
 				mem.FailWith(nil)
+				for _, f := range final {
+					if ran[f] {
+						t.Errorf("k=%d: tasks of %s ran again", k, f)
+					}
+				}
 				if err := job.Err(); err != nil || len(touched) > 0 {
 					t.Errorf("k=%d: the second job: %v; it touched %v", k, err, touched)
 				}

@@ -52,7 +52,7 @@ func TestStateIsKeptPerKeyAcrossBatchesAndALostExecutor(t *testing.T) {
 				Build: func(ssc *tidemill.StreamingContext) error {
 					in := tidetest.Script(ssc, "in", batches)
 					u.Of(tidemill.UpdateStateByKey(in, "sums", sumUpdate), "u")
-					st := tidemill.MapWithState(in, "mapped", tidemill.StateSpec[string, int]{Timeout: 2 * time.Second}, runningSum)
+					st := tidemill.MapWithState(in, "mapped", tidemill.StateSpec[string, int]{Timeout: tidemill.Some(2 * time.Second)}, runningSum)
 					m.Of(st.DStream, "m")
 					s.Of(tidemill.StateSnapshots(st, "snap"), "s")
 					sub := func(a, b int) int { return a - b }

@@ -108,10 +108,11 @@ func stateful[T, R any](d DStream[T], s opSpec, ifStarted bool, advance func(RDD
 type StateSpec[K comparable, S any] struct {
 	// Initial is the state before the first batch. Of equal keys the last counts.
 	Initial []Pair[K, S]
-	// Timeout, if not zero, drops keys that were idle for longer: in the first
-	// batch T whose time is more than Timeout after the key's last record, the
-	// function is called once more, without a value.
-	Timeout time.Duration
+	// Timeout, if given, drops keys that were idle for longer: in the first batch
+	// T whose time is more than Timeout after the key's last record, the function
+	// is called once more, without a value. It must be positive; left out, keys
+	// stay until the function removes them.
+	Timeout Opt[time.Duration]
 }
 
 // StateStream is the stream of a MapWithState.
@@ -133,13 +134,13 @@ func StateSnapshots[K comparable, S, R any](s StateStream[K, S, R], name string)
 // with it.
 func MapWithState[K comparable, V, S, R any](d DStream[Pair[K, V]], name string, spec StateSpec[K, S], f func(t BatchTime, k K, v Opt[V], s *State[S]) (R, bool), opts ...Option) StateStream[K, S, R] {
 	what := fmt.Sprintf("mapWithState %q", name)
-	if spec.Timeout < 0 {
-		d.ssc.g.Errorf("%s: the timeout is %v: must be positive, or 0 for none", what, spec.Timeout)
+	if t := spec.Timeout; t.OK && t.Value <= 0 {
+		d.ssc.g.Errorf("%s: the timeout is %v: must be positive; leave it out for none", what, t.Value)
 	}
 	encodable[R](d.ssc, what+": what is emitted")
 	m := &rdd.MapSpec[K, V, S, R]{
 		Op: base.UID(name), Partitioner: statePartitioner[K, V, S](d, what, opts),
-		Call: f, Timeout: spec.Timeout, Initial: spec.Initial,
+		Call: f, Timeout: spec.Timeout.Or(0), Initial: spec.Initial,
 	}
 	out := stateful(d, opSpec{kind: "mapWithState", name: name}, false,
 		func(r RDD[Pair[K, V]]) *plan.Node { return rdd.MapState(r, *m) },

@@ -12,7 +12,11 @@
 // the received blocks, package sched the tasks. Thin shells run them, with one
 // goroutine each: the planner asks sources and appends plans, the runner takes
 // planned batches one at a time, the scheduler's loop owns sched.State, and
-// the listener bus calls listeners. Locks are taken in the order lineage,
-// tracker; none is held across IO, a send, or a call of user code, but for
-// Transform functions, which run under the lineage lock.
+// the listener bus calls listeners. User code of the driver runs on goroutines
+// of its own, so that it can be left behind when it does not end.
+//
+// Locks are taken in the order lineage (lmu), tables (mu), tracker (tmu). None
+// is held across IO, a wait, or a call of user code, but for Transform
+// functions, which run under the lineage lock; messages to executors are
+// queued without waiting, so plans are sent under it, in order.
 package driver

@@ -125,12 +125,11 @@ type (
 		Stops   map[int32]stop    `parquet:"stops"`
 		Names   map[string]string `parquet:",optional"`
 		Skipped func()            `parquet:"-"`
-		codes0
+		_       struct{}
 		Codes
 		Extra json.RawMessage `parquet:"extra,json"`
 	}
-	codes0 struct{}
-	Codes  codes
+	Codes codes
 )
 
 func someTrips() []trip {
@@ -155,7 +154,7 @@ func someTrips() []trip {
 var likeParquet = cmp.Options{
 	cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) }),
 	cmp.FilterValues(func(a, b func()) bool { return true }, cmp.Ignore()),
-	cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".codes0" }, cmp.Ignore()),
+	cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == "._" }, cmp.Ignore()),
 	// A missing list is an empty one.
 	cmp.FilterValues(func(a, b any) bool {
 		x, y := reflect.ValueOf(a), reflect.ValueOf(b)
@@ -191,6 +190,15 @@ func TestParquetSchemaIsTheLibrarys(t *testing.T) {
 	_, want, _ = strings.Cut(want, "{")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+	for _, c := range openParquet(t, readFile(t, m, w.Path)).Metadata().RowGroups[0].Columns {
+		want := parquet.Snappy.CompressionCodec()
+		if c.MetaData.PathInSchema[0] == "name" {
+			want = parquet.Zstd.CompressionCodec()
+		}
+		if c.MetaData.Codec != want {
+			t.Errorf("column %v is compressed by %v, want %v", c.MetaData.PathInSchema, c.MetaData.Codec, want)
+		}
 	}
 }
 
@@ -279,6 +287,8 @@ func TestParquetPairsHaveKeyAndValue(t *testing.T) {
 func TestParquetWritesWhatNeedsCare(t *testing.T) {
 	type in struct {
 		Ptrs  []*int
+		Loose []int    `parquet:",optional"`
+		Elems []string `parquet-element:",optional"`
 		Opts  []rdd.Opt[string]
 		Array [3]int
 		Deep  [][][]string
@@ -296,6 +306,8 @@ func TestParquetWritesWhatNeedsCare(t *testing.T) {
 	}
 	type out struct {
 		Ptrs   []*int       `parquet:",list"`
+		Loose  []*int       `parquet:",list"`
+		Elems  []*string    `parquet:",list"`
 		Opts   []*string    `parquet:",list"`
 		Array  []int        `parquet:",list"`
 		Deep   [][][]string `parquet:",list"`
@@ -310,7 +322,7 @@ func TestParquetWritesWhatNeedsCare(t *testing.T) {
 	seven, s, empty := 7, "s", ""
 	at := time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC)
 	rec := in{
-		Ptrs: []*int{&seven, nil, &seven}, Opts: []rdd.Opt[string]{rdd.Some("s"), rdd.None[string](), rdd.Some("")},
+		Ptrs: []*int{&seven, nil, &seven}, Loose: []int{0, 7}, Elems: []string{"s", "", "s"}, Opts: []rdd.Opt[string]{rdd.Some("s"), rdd.None[string](), rdd.Some("")},
 		Array: [3]int{1, 2, 3}, Deep: [][][]string{{{"a"}, {}}, {}, {{"b", "c"}}},
 		Lists: map[string][]int{"a": {1, 2}, "b": nil}, Maps: []map[string]bool{{"x": true}, nil, {"y": false}},
 		Inner: []struct {
@@ -320,7 +332,7 @@ func TestParquetWritesWhatNeedsCare(t *testing.T) {
 	}
 	got := parquetTrip[in, out](t, []in{rec})[0]
 	want := out{
-		Ptrs: []*int{&seven, nil, &seven}, Opts: []*string{&s, nil, &empty}, Array: []int{1, 2, 3}, Deep: rec.Deep,
+		Ptrs: []*int{&seven, nil, &seven}, Loose: []*int{nil, &seven}, Elems: []*string{&s, nil, &s}, Opts: []*string{&s, nil, &empty}, Array: []int{1, 2, 3}, Deep: rec.Deep,
 		Inner: []struct{ At *time.Time }{{&at}, {nil}, {&at}}, Day: 19782, Before: -1, Clock: 1500,
 		UUID: [16]byte{0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}, Any: []byte(`{"a":1}`),
 	}

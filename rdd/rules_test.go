@@ -102,6 +102,27 @@ func TestTakeAfterAShuffle(t *testing.T) {
 	}
 }
 
+// A data set of slices was empty the second time.
+func TestPartitionCanBeRangedOverTwice(t *testing.T) {
+	lines := frame(t, 1, 2, 3)
+	for name, src := range map[string]rdd.RDD[int]{
+		"slices": source(newScope("s"), []int{1, 2, 3}),
+		"frames": rdd.FromFrames(newScope("s"), "frames", codec.For[int](), [][]byte{lines}),
+	} {
+		twice := rdd.MapPartitions(src, func(_ *rdd.Task, in iter.Seq[int], emit func(int) bool) error {
+			sum := 0
+			for v := range in {
+				sum += v
+			}
+			for v := range in {
+				emit(v * sum)
+			}
+			return nil
+		})
+		same(t, name, mustRun(t, newLocal(false), twice), [][]int{{6, 12, 18}})
+	}
+}
+
 func TestCancelledTaskStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := newLocal(false)

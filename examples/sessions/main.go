@@ -38,7 +38,7 @@ func app(events *tidemill.Queue[event]) tidemill.App {
 			pages := tidemill.QueueStream(ssc, "pages", events)
 			// The function runs once per page, with the visitor's state at hand;
 			// visitors without a page cost nothing.
-			visits := tidemill.MapWithState(pages, "visits", tidemill.StateSpec[string, visit]{Timeout: idle}, follow)
+			visits := tidemill.MapWithState(pages, "visits", tidemill.StateSpec[string, visit]{Timeout: tidemill.Some(idle)}, follow)
 			tidemill.Print(visits.DStream, "ended", 20)
 			// All visits that go on, after each batch.
 			tidemill.Print(tidemill.Count(tidemill.StateSnapshots(visits, "going-on")), "visitors", 1)

@@ -19,7 +19,7 @@ func TestVisitEndsAfterItsLastPage(t *testing.T) {
 		out := tidetest.NewCapture[string]()
 		job := tidetest.Start(t, tidetest.Job{Build: func(ssc *tidemill.StreamingContext) error {
 			pages := tidemill.QueueStream(ssc, "pages", evening())
-			spec := tidemill.StateSpec[string, visit]{Timeout: 3 * time.Second}
+			spec := tidemill.StateSpec[string, visit]{Timeout: tidemill.Some(3 * time.Second)}
 			out.Of(tidemill.MapWithState(pages, "visits", spec, follow).DStream, "out")
 			return nil
 		}})

@@ -36,6 +36,7 @@ type golden struct {
 	Order     string         `json:"order"`
 	Output    []entry        `json:"output"`
 	Output2   []entry        `json:"output2"`
+	Snapshots []entry        `json:"state_snapshots"`
 }
 
 // entry is a call of an output operation.
@@ -152,6 +153,20 @@ func (c *golden) inputs() [][][]any {
 func (c *golden) absent(i int) bool {
 	return slices.ContainsFunc(c.inputs(), func(in [][]any) bool { return i <= len(in) && in[i-1] == nil })
 }
+
+// records returns what all sources have at a time.
+func (c *golden) records(at int64) []any {
+	var all []any
+	for _, in := range c.inputs() {
+		if i := at / c.BatchMS; at%c.BatchMS == 0 && i >= 1 && i <= int64(len(in)) {
+			all = append(all, in[i-1]...)
+		}
+	}
+	return all
+}
+
+// end is the time of the last batch.
+func (c *golden) end() int64 { return int64(c.Batches) * c.BatchMS }
 
 // batchesOf decodes the batches of source i; a batch without data set is nil.
 func batchesOf[T any](c *golden, i int) [][]T {

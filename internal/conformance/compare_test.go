@@ -14,6 +14,9 @@ import (
 // one.
 type outcome map[string][]string
 
+// snapshots is the list of the states after each batch.
+const snapshots = "state_snapshots"
+
 // add appends a line.
 func (o outcome) add(name, format string, args ...any) {
 	o[name] = append(o[name], fmt.Sprintf(format, args...))
@@ -33,7 +36,7 @@ func (o outcome) clean() outcome {
 // outputs adds the entries of an output. Counts and contents of partitions are
 // compared where the case records them.
 func (o outcome) outputs(name string, c *golden, got []entry) {
-	recorded := map[string][]entry{"output": c.Output, "output2": c.Output2}[name]
+	recorded := map[string][]entry{"output": c.Output, "output2": c.Output2, snapshots: c.Snapshots}[name]
 	count := slices.ContainsFunc(recorded, func(e entry) bool { return e.Count != nil })
 	parts := slices.ContainsFunc(recorded, func(e entry) bool { return e.Partitions != nil })
 	for _, e := range got {
@@ -63,11 +66,24 @@ func ordered(c *golden, records []any) []any {
 	panic(fmt.Sprintf("case %s: order %q", c.Name, c.Order))
 }
 
+// tree is a record that is the JSON text of its tree, for functions whose
+// records are not all of one shape.
+type tree string
+
+func treeText(v ...any) tree { return tree(text(v)) }
+
 // treeOf turns a record into what its JSON form decodes to: numbers, strings,
 // nil and arrays. A struct is the array of its fields, so a pair is [key,
 // value]; a missing Opt is nil. With sort, groups of values, which are slices,
 // are sorted, as they are in the cases; fields of structs keep their places.
 func treeOf(v reflect.Value, sort bool) any {
+	if v.Type() == reflect.TypeFor[tree]() {
+		var out any
+		if err := unmarshal([]byte(v.String()), &out); err != nil {
+			panic(err)
+		}
+		return out
+	}
 	switch v.Kind() {
 	case reflect.Int64:
 		return json.Number(fmt.Sprint(v.Int()))
@@ -107,12 +123,19 @@ func trees[T any](records []T, sort bool) []any {
 	return out
 }
 
-// compareTrees orders trees: nil, numbers, strings, arrays.
+// compareTrees orders trees: nil, truth values, numbers, strings, arrays.
 func compareTrees(a, b any) int {
 	if r := cmp.Compare(rank(a), rank(b)); r != 0 {
 		return r
 	}
 	switch a := a.(type) {
+	case bool:
+		if a == b.(bool) {
+			return 0
+		} else if a {
+			return 1
+		}
+		return -1
 	case json.Number:
 		return cmp.Compare(number(a), number(b.(json.Number)))
 	case string:
@@ -127,12 +150,14 @@ func rank(v any) int {
 	switch v.(type) {
 	case nil:
 		return 0
-	case json.Number:
+	case bool:
 		return 1
-	case string:
+	case json.Number:
 		return 2
-	case []any:
+	case string:
 		return 3
+	case []any:
+		return 4
 	}
 	panic(fmt.Sprintf("a %T in a tree", v))
 }

@@ -51,6 +51,8 @@ type scene struct {
 	phase  string                   // where it failed first
 	err    error
 	says   []string // values that the error must name
+	// options change what contexts get from their surroundings.
+	options []tidemill.ContextOption
 	result any
 }
 
@@ -118,6 +120,7 @@ func (s *scene) make(build func(ssc *tidemill.StreamingContext) error) *tidemill
 		Config:    tidemill.Config{BatchInterval: millis(s.c.BatchMS), MaxTaskFailures: 1, OnBatchFailure: "continue"},
 		Build:     build,
 		Listeners: []any{s.l},
+		Options:   s.options,
 	})
 	if s.fail("build", err) {
 		return nil
@@ -196,6 +199,23 @@ func runsWell(*golden) outcome { return outcome{"state": {"ACTIVE"}} }
 // bothActive is the result of two contexts in one process.
 func bothActive(*golden) outcome {
 	return outcome{"result": {`{"first":"ACTIVE","second":"ACTIVE"}`}, "state": {"ACTIVE"}}
+}
+
+// runsOn is the result of a start that has nothing to fail for, and of another.
+func runsOn(*golden) outcome {
+	return outcome{"result": {`{"state_after_failed_start":"ACTIVE"}`}, "state": {"ACTIVE"}}
+}
+
+// timedOutAtOnce is the result of a timeout that is checked in every batch.
+func timedOutAtOnce(c *golden) outcome {
+	m := mapState{f: steps["running_sum"], timeout: c.num("timeout_ms", 0), every: c.BatchMS}
+	out, _ := m.run(2*c.BatchMS, c.BatchMS, func(at int64) []any {
+		if at == c.BatchMS {
+			return []any{[]any{"a", num(1)}}
+		}
+		return nil
+	})
+	return outcome{"result": {text(outputsOf(out))}, "state": {"ACTIVE"}}
 }
 
 // asRecorded is for what does not apply: the case without the thing that does

@@ -36,6 +36,7 @@ func sparkFailure(c *golden) outcome {
 	o := outcome{}
 	o.outputs("output", c, c.Output)
 	o.outputs("output2", c, c.Output2)
+	o.outputs(snapshots, c, c.Snapshots)
 	var errs []struct {
 		TimeMS    int64 `json:"time_ms"`
 		Completed bool  `json:"batch_completed"`
@@ -58,7 +59,7 @@ const poison = -777
 var errBoom = errors.New("boom")
 
 // windowIn finds the window and slide, in seconds, in what a case does.
-var windowIn = regexp.MustCompile(`indow\((?:sum, )?(\d+),? ?(\d+)\)`)
+var windowIn = regexp.MustCompile(`indow\((?:sum, )?(?:diff, )?(\d+),? ?(\d+)\)`)
 
 func windowOf(c *golden) (window, slide int64, ok bool) {
 	m := windowIn.FindStringSubmatch(c.str("what"))
@@ -73,21 +74,12 @@ func windowOf(c *golden) (window, slide int64, ok bool) {
 func runFailure(t *testing.T, c *golden) outcome {
 	what := c.str("what")
 	bad := epoch + tidemill.BatchTime(c.num("bad_time_ms", 0))
+	inTransform := strings.HasPrefix(what, "transform function throws")
 	failing := func(in tidemill.DStream[int64]) tidemill.DStream[int64] {
-		if strings.HasPrefix(what, "transform function throws") {
-			return tidemill.Transform(in, func(x tidemill.RDD[int64], at tidemill.BatchTime) (tidemill.RDD[int64], error) {
-				if at == bad {
-					return x, errBoom
-				}
-				return x, nil
-			})
-		}
-		return tidemill.Map(in, func(v int64) int64 {
-			if v == poison {
-				panic(errBoom)
-			}
-			return v
-		})
+		return failingAt(in, inTransform, bad, func(v int64) int64 { return v })
+	}
+	pairs := func(ssc *tidemill.StreamingContext) tidemill.DStream[pair] {
+		return failingAt(input[pair](ssc, c, 0), inTransform, bad, func(p pair) int64 { return p.Value })
 	}
 	throw := func(d tidemill.DStream[int64], name string) {
 		tidemill.ForeachBatch(d, name, func(_ context.Context, b *tidemill.Batch[int64]) error {
@@ -113,13 +105,18 @@ func runFailure(t *testing.T, c *golden) outcome {
 		case strings.HasSuffix(what, "then count"):
 			watch(r, tidemill.Count(failing(input[int64](ssc, c, 0))), "output")
 		case strings.Contains(what, "then reduceByKeyAndWindow(") && windowed:
-			pairs := tidemill.Map(input[pair](ssc, c, 0), func(p pair) pair {
-				if p.Value == poison {
-					panic(errBoom)
-				}
-				return p
-			})
-			watch(r, tidemill.ReduceByKeyAndWindow(pairs, "reduced", sum64, nil, millis(window), millis(slide)), "output")
+			var inv func(a, b int64) int64
+			if strings.Contains(what, "(sum, diff,") {
+				inv = diff64
+			}
+			watch(r, tidemill.ReduceByKeyAndWindow(pairs(ssc), "reduced", sum64, inv, millis(window), millis(slide)), "output")
+		case strings.HasPrefix(what, "union with a stream that has no RDD"):
+			both := tidemill.Union(input[pair](ssc, c, 0), input[pair](ssc, c, 1))
+			watch(r, tidemill.UpdateStateByKey(both, "state", sumState), "output")
+		case strings.Contains(what, "then updateStateByKey(sum)"):
+			watch(r, tidemill.UpdateStateByKey(pairs(ssc), "state", sumState), "output")
+		case strings.HasSuffix(what, "then mapWithState(running_sum)"):
+			mapped(r, c, pairs(ssc), mapping(steps["running_sum"]))
 		case strings.Contains(what, "then window(") && windowed:
 			watch(r, tidemill.Window(failing(input[int64](ssc, c, 0)), millis(window), millis(slide)), "output")
 		case strings.HasSuffix(what, "then output2; output is an independent earlier map"):
@@ -142,4 +139,22 @@ func runFailure(t *testing.T, c *golden) outcome {
 			}
 		}
 	}}.run(t, c)
+}
+
+// failingAt fails at the bad time, or on the poisonous value.
+func failingAt[T any](in tidemill.DStream[T], inTransform bool, bad tidemill.BatchTime, valueOf func(T) int64) tidemill.DStream[T] {
+	if inTransform {
+		return tidemill.Transform(in, func(x tidemill.RDD[T], at tidemill.BatchTime) (tidemill.RDD[T], error) {
+			if at == bad {
+				return x, errBoom
+			}
+			return x, nil
+		})
+	}
+	return tidemill.Map(in, func(v T) T {
+		if valueOf(v) == poison {
+			panic(errBoom)
+		}
+		return v
+	})
 }

@@ -25,6 +25,8 @@ func families() map[string]family {
 		"stateless":      {runStateless, sparkOutputs},
 		"multi_stream":   {runMultiStream, sparkOutputs},
 		"window":         {runWindow, sparkOutputs},
+		"update_state":   {runUpdateState, sparkOutputs},
+		"map_with_state": {runMapWithState, sparkMapWithState},
 		"slice_remember": {runSliceRemember, sparkSliceRemember},
 		"failures":       {runFailure, sparkFailure},
 		"errors":         {runError, sparkError},
@@ -38,6 +40,7 @@ func sparkOutputs(c *golden) outcome {
 	o := outcome{}
 	o.outputs("output", c, c.Output)
 	o.outputs("output2", c, c.Output2)
+	o.outputs(snapshots, c, c.Snapshots)
 	if f := c.failed(); f != nil {
 		o.add("error", "%s %d", f.Phase, f.TimeMS)
 	}

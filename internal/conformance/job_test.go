@@ -104,7 +104,7 @@ func (j job) run(t *testing.T, c *golden) outcome {
 		})
 		run.Advance(c.Batches)
 		for name, out := range r.outs {
-			if name == "output" || name == "output2" {
+			if name == "output" || name == "output2" || name == snapshots {
 				o.outputs(name, c, out(c.Order == "multiset"))
 			}
 		}
@@ -130,6 +130,7 @@ func (j job) run(t *testing.T, c *golden) outcome {
 // Functions that the cases name.
 
 func sum64(a, b int64) int64 { return a + b }
+func diff64(a, b int64) int64 { return a - b }
 func max64(a, b int64) int64 { return max(a, b) }
 func double(v int64) int64   { return 2 * v }
 func even(v int64) bool      { return v%2 == 0 }

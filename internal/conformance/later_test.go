@@ -7,22 +7,19 @@ import (
 
 // laterFamilies are the families that wait as a whole for a part of the engine.
 var laterFamilies = map[string]string{
-	"update_state":   "state",
-	"map_with_state": "state",
-	"recovery":       "durable",
-	"wal":            "durable",
-	"graceful_stop":  "durable",
-	"rate":           "durable",
-	"kafka_rate":     "kafka",
+	"recovery":      "durable",
+	"wal":           "durable",
+	"graceful_stop": "durable",
+	"rate":          "durable",
+	"kafka_rate":    "kafka",
 }
 
 // laterWords find the cases of other families that wait, by what they say they
-// do: keyed state, and what a directory that is kept is needed for.
+// do: what a directory that is kept is needed for.
 var laterWords = []struct {
 	part  string
 	words *regexp.Regexp
 }{
-	{"state", regexp.MustCompile(`inverse|\bdiff\b|updateState|mapWithState|countByWindow|countByValueAndWindow|\(no checkpoint dir\)`)},
 	{"durable", regexp.MustCompile(`\brecover|getOrCreate|checkpoint\(dir\)`)},
 }
 

@@ -28,6 +28,14 @@ func scenes() map[string]func(s *scene) {
 				return nil
 			})
 		},
+		"reduceByKeyAndWindow(sum, diff, w, s); then start and run 1 batch": func(s *scene) {
+			s.says = notMultiple(millis(s.c.BatchMS), s.window(), s.slide())
+			s.runs(1, func(ssc *tidemill.StreamingContext) error {
+				print(tidemill.ReduceByKeyAndWindow(self(s.in(ssc)), "reduced", sum64, diff64, s.window(), s.slide()))
+				return nil
+			})
+		},
+		"mapWithState with this timeout, 2 batches": timedOut,
 		"window(w, s) with a zero or negative duration; input [1,2] [3] []; start; 3 batches; result = the outputs": degenerate,
 		"window(4000,2000) then window(4000,1000)":                                     windowed(4, 2, 4, 1),
 		"window(4000,2000) then window(3000,2000)":                                     windowed(4, 2, 3, 2),
@@ -39,8 +47,11 @@ func scenes() map[string]func(s *scene) {
 		"union of streams of two contexts":                                             foreign(func(a, b ints) { print(tidemill.Union(a, b)) }),
 		"transformWith of streams of two contexts":                                     foreign(func(a, b ints) { print(tidemill.TransformWith(a, b, keepLeft)) }),
 		"reduceByKey(sum, n partitions), 1 batch":                                      partitions(func(a ints, n int) { print(tidemill.ReduceByKey(self(a), sum64, tidemill.Partitions(n))) }),
+		"updateStateByKey(sum, n partitions), 1 batch": partitions(func(a ints, n int) {
+			print(tidemill.UpdateStateByKey(self(a), "state", sumState, tidemill.Partitions(n)))
+		}),
 		"repartition(n), 1 batch":                                                      partitions(func(a ints, n int) { print(tidemill.Repartition(a, n)) }),
-		"map with RDD checkpoint interval ck (slide 1000; window2: slide 2000), start": func(s *scene) { s.runs(1, mapped(s)) },
+		"map with RDD checkpoint interval ck (slide 1000; window2: slide 2000), start": func(s *scene) { s.runs(1, doubling(s)) },
 		"window2 with RDD checkpoint interval ck (slide 1000; window2: slide 2000), start": func(s *scene) {
 			s.runs(1, func(ssc *tidemill.StreamingContext) error {
 				print(tidemill.Window(s.in(ssc), 2*time.Second, 2*time.Second))
@@ -83,8 +94,8 @@ func scenes() map[string]func(s *scene) {
 			notEncodableOutput(s)
 			s.result = "ok"
 		},
-		"map_with_checkpoint_interval without a checkpoint directory, start": func(s *scene) { s.runs(1, mapped(s)) },
-		"map_with_checkpoint_interval with a checkpoint directory, start":    func(s *scene) { s.runs(1, mapped(s)) },
+		"map_with_checkpoint_interval without a checkpoint directory, start": func(s *scene) { s.runs(1, doubling(s)) },
+		"map_with_checkpoint_interval with a checkpoint directory, start":    func(s *scene) { s.runs(1, doubling(s)) },
 		"transform function throws at 2000": func(s *scene) {
 			s.says = []string{"boom"}
 			s.runs(3, func(ssc *tidemill.StreamingContext) error {
@@ -104,6 +115,20 @@ func scenes() map[string]func(s *scene) {
 				return nil
 			})
 		},
+	}
+	for name, stream := range streams {
+		run := func(s *scene) {
+			s.runs(3, func(ssc *tidemill.StreamingContext) error {
+				stream(s.in(ssc), ssc)
+				return nil
+			})
+		}
+		all[name+" with a checkpoint directory, start"] = run
+		all[name+" with RDD checkpoint interval ck (slide 1000; window2: slide 2000), start"] = run
+		all[name+" without a checkpoint directory, start"] = func(s *scene) {
+			s.options = append(s.options, tidemill.WithDir("")) // a temporary one
+			run(s)
+		}
 	}
 	for what, f := range lifecycle() {
 		all[what] = f
@@ -141,17 +166,33 @@ func degenerate(s *scene) {
 		return nil
 	})
 	if s.err == nil {
-		s.result = outputsOf(out)
+		s.result = outputsOf(entries(out, false))
 	}
 }
 
 // outputsOf is the form of a result that lists outputs.
-func outputsOf(out *tidetest.Capture[int64]) any {
+func outputsOf(es []entry) any {
 	list := []any{}
-	for _, b := range out.Batches() {
-		list = append(list, map[string]any{"time_ms": caseTime(b.Time), "records": b.Records()})
+	for _, e := range es {
+		list = append(list, map[string]any{"time_ms": e.TimeMS, "records": e.Records})
 	}
 	return jsonOf(list)
+}
+
+// timedOut runs mapWithState(running_sum) on [(a,1)] [].
+func timedOut(s *scene) {
+	timeout := millis(s.c.num("timeout_ms", 0))
+	s.says = []string{"must be positive", timeout.String()}
+	out := tidetest.NewCapture[tree]()
+	s.runs(2, func(ssc *tidemill.StreamingContext) error {
+		in := tidetest.Script(ssc, "in", [][]pair{{tidemill.KV("a", int64(1))}})
+		spec := tidemill.StateSpec[string, int64]{Timeout: tidemill.Some(timeout)}
+		out.Of(tidemill.MapWithState(in, "state", spec, mapping(steps["running_sum"])).DStream, "out")
+		return nil
+	})
+	if s.err == nil {
+		s.result = outputsOf(entries(out, true))
+	}
 }
 
 // windowed is a window on a window, in seconds.
@@ -205,7 +246,7 @@ func partitions(f func(a ints, n int)) func(s *scene) {
 	}
 }
 
-func mapped(s *scene) func(ssc *tidemill.StreamingContext) error {
+func doubling(s *scene) func(ssc *tidemill.StreamingContext) error {
 	return func(ssc *tidemill.StreamingContext) error {
 		print(tidemill.Map(s.in(ssc), double))
 		return nil
@@ -261,6 +302,15 @@ func lifecycle() map[string]func(s *scene) {
 			if s.ssc.Start(s.t.Context()) == nil {
 				s.t.Error("a context without output started")
 			}
+			s.result = map[string]string{"state_after_failed_start": s.state()}
+			s.start("second start")
+		},
+		"start fails (no checkpoint dir): state afterwards": func(s *scene) {
+			s.options = append(s.options, tidemill.WithDir(""))
+			s.runs(1, func(ssc *tidemill.StreamingContext) error {
+				streams["updateStateByKey"](s.in(ssc), ssc)
+				return nil
+			})
 			s.result = map[string]string{"state_after_failed_start": s.state()}
 			s.start("second start")
 		},

@@ -117,19 +117,7 @@ func keyed(r *recorder, c *golden, in tidemill.DStream[pair]) error {
 	case "groupByKey":
 		watch(r, tidemill.GroupByKey(in), "output")
 	case "reduceByKey":
-		var opts []tidemill.Option
-		if c.has("partitioner") {
-			opts = append(opts, tidemill.PartitionWith(byName(c, "partitioner", map[string]tidemill.Partitioner[string]{
-				"mod": rdd.PartitionBy("mod", int(c.num("num_partitions", 0)), func(k string) int {
-					sum := 0
-					for _, b := range []byte(k) {
-						sum += int(b)
-					}
-					return sum % int(c.num("num_partitions", 0))
-				}),
-			})))
-		}
-		watch(r, tidemill.ReduceByKey(in, reducer(c), opts...), "output")
+		watch(r, tidemill.ReduceByKey(in, reducer(c), placed(c)...), "output")
 	case "combineByKey":
 		watch(r, tidemill.CombineByKey(in, byName(c, "fn", map[string]func(int64) tidemill.Joined[int64, int64]{
 			"sum_count": func(v int64) tidemill.Joined[int64, int64] { return both(v, 1) },

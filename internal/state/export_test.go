@@ -45,7 +45,7 @@ func Entries(b []byte) (t base.BatchTime, out []Entry, err error) {
 func FileOf(t base.BatchTime, kind byte, entries ...Entry) []byte {
 	w := newFile(t, fileKind(kind))
 	for _, e := range entries {
-		w.add(entry{e.Seq, e.At, e.Dead, []byte(e.Key), []byte(e.Val)})
+		w.add(entry{seq: e.Seq, at: e.At, dead: e.Dead, key: []byte(e.Key), val: []byte(e.Val)})
 	}
 	b, err := w.finish()
 	if err != nil {

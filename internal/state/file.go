@@ -77,6 +77,7 @@ type entry struct {
 	at       base.BatchTime
 	dead     bool
 	key, val []byte
+	raw      []byte // all of it, as read
 }
 
 type fileWriter struct {
@@ -109,6 +110,14 @@ func (w *fileWriter) add(e entry) {
 		w.buf = append(w.buf, e.val...)
 	}
 	w.count++
+}
+
+// addRaw adds a live entry that was read from another file.
+func (w *fileWriter) addRaw(e entry) {
+	if !e.dead {
+		w.buf = append(w.buf, e.raw...)
+		w.count++
+	}
 }
 
 func (w *fileWriter) finish() ([]byte, error) {
@@ -158,6 +167,7 @@ func eachEntry(b []byte, visit func(entry) error) (base.BatchTime, error) {
 	r := reader{b: b[fileHead:]}
 	last := uint64(0)
 	for range count {
+		start := r.b
 		e := entry{seq: r.uvarint()}
 		flags := r.byte()
 		e.dead = flags&flagDead != 0
@@ -176,6 +186,7 @@ func eachEntry(b []byte, visit func(entry) error) (base.BatchTime, error) {
 			return 0, fmt.Errorf("state file: %w: entry %d of a %s after %d, with flags %d", base.ErrCorrupt, e.seq, kind, last, flags)
 		}
 		last = e.seq
+		e.raw = start[:len(start)-len(r.b)]
 		if err := visit(e); err != nil {
 			return 0, err
 		}
@@ -237,12 +248,14 @@ func (r *reader) bytes() []byte {
 // are those of one coming of a key, the newest counts.
 func Merge(files [][]byte) ([]byte, error) {
 	var o order
-	var changes []entry // of the deltas, in order
-	var old []byte      // the snapshot
+	var c changes
+	var old []byte // the snapshot
+	size := fileHead
 	for _, f := range files {
-		visit := func(e entry) error { changes = append(changes, e); return nil }
+		visit := func(e entry) error { c.add(e); return nil }
 		if len(f) > 4 && fileKind(f[4]) == snapshot {
 			old, visit = f, func(entry) error { return nil }
+			size += len(f)
 		}
 		if _, err := eachEntry(f, visit); err != nil {
 			return nil, err
@@ -251,26 +264,14 @@ func Merge(files [][]byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(changes, func(a, b entry) int { return cmp.Compare(a.seq, b.seq) })
+	c.sort()
 	w := newFile(o.last, snapshot)
-	// upTo writes the newest change of each number below seq.
-	upTo := func(seq uint64) {
-		for len(changes) > 0 && changes[0].seq < seq {
-			n := 1
-			for n < len(changes) && changes[n].seq == changes[0].seq {
-				n++
-			}
-			if e := changes[n-1]; !e.dead {
-				w.add(e)
-			}
-			changes = changes[n:]
-		}
-	}
+	w.buf = slices.Grow(w.buf, size)
 	if old != nil {
 		_, err := eachEntry(old, func(e entry) error {
-			upTo(e.seq)
-			if len(changes) == 0 || changes[0].seq != e.seq {
-				w.add(e)
+			c.writeBelow(w, e.seq)
+			if !c.has(e.seq) {
+				w.addRaw(e)
 			}
 			return nil
 		})
@@ -278,6 +279,76 @@ func Merge(files [][]byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	upTo(math.MaxUint64)
+	c.writeBelow(w, math.MaxUint64)
 	return w.finish()
+}
+
+// changes holds the newest entry of every sequence number of some deltas.
+type changes struct {
+	newest []entry
+	// at is 1 + the place in newest of every number, as long as numbers are
+	// dense; then there is nothing to sort.
+	at     []int32
+	sparse bool
+	next   int // the first not written: a place in at, or in newest if sparse
+}
+
+// denseEnough is how many places of the index one entry may cost.
+const denseEnough = 16
+
+func (c *changes) add(e entry) {
+	if !c.sparse && e.seq >= uint64(len(c.at)) {
+		if want := e.seq + 1; want > denseEnough*uint64(len(c.newest)+1<<16) {
+			c.sparse = true
+		} else {
+			c.at = append(c.at, make([]int32, int(want)-len(c.at))...)
+		}
+	}
+	if !c.sparse && c.at[e.seq] != 0 {
+		c.newest[c.at[e.seq]-1] = e
+		return
+	}
+	c.newest = append(c.newest, e)
+	if !c.sparse {
+		c.at[e.seq] = int32(len(c.newest))
+	}
+}
+
+// sort orders the entries if the index can't.
+func (c *changes) sort() {
+	if !c.sparse {
+		return
+	}
+	slices.SortStableFunc(c.newest, func(a, b entry) int { return cmp.Compare(a.seq, b.seq) })
+	n := 0
+	for i, e := range c.newest {
+		if i+1 == len(c.newest) || c.newest[i+1].seq != e.seq {
+			c.newest[n] = e
+			n++
+		}
+	}
+	c.newest = c.newest[:n]
+}
+
+// writeBelow writes the entries below seq that are not written yet.
+func (c *changes) writeBelow(w *fileWriter, seq uint64) {
+	if c.sparse {
+		for ; c.next < len(c.newest) && c.newest[c.next].seq < seq; c.next++ {
+			w.addRaw(c.newest[c.next])
+		}
+		return
+	}
+	for ; c.next < len(c.at) && uint64(c.next) < seq; c.next++ {
+		if i := c.at[c.next]; i > 0 {
+			w.addRaw(c.newest[i-1])
+		}
+	}
+}
+
+// has reports whether there is an entry of seq; all below are written.
+func (c *changes) has(seq uint64) bool {
+	if c.sparse {
+		return c.next < len(c.newest) && c.newest[c.next].seq == seq
+	}
+	return seq < uint64(len(c.at)) && c.at[seq] != 0
 }

@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/codec"
@@ -302,6 +306,47 @@ func TestWhatNoWriterWritesIsRefused(t *testing.T) {
 	if err := restores("window-", descending...); !errors.Is(err, base.ErrCorrupt) {
 		t.Errorf("panes that go back: %v, want ErrCorrupt", err)
 	}
+}
+
+// TestMergeOfAnyNumbers: a merge is the same whether the numbers of the entries
+// are dense, as in young state, or far between.
+func TestMergeOfAnyNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		factor := rapid.SampledFrom([]uint64{1, 1000, 1 << 20, 1 << 56}).Draw(t, "factor")
+		key := func(seq uint64) string { return "\x01" + string(rune('a'+seq)) }
+		newest := map[uint64]state.Entry{}
+		var files [][]byte
+		for i := range rapid.IntRange(1, 5).Draw(t, "files") {
+			kind := byte(2)
+			if i == 0 {
+				kind = rapid.SampledFrom([]byte{1, 2}).Draw(t, "kind")
+			}
+			seqs := rapid.SliceOfNDistinct(rapid.Uint64Range(1, 15), 0, 10, rapid.ID).Draw(t, "numbers")
+			if kind == 1 {
+				slices.Sort(seqs)
+			}
+			var entries []state.Entry
+			for _, seq := range seqs {
+				e := state.Entry{Seq: seq * factor, At: base.BatchTime(i + 1), Key: key(seq), Val: "v"}
+				if kind == 2 && rapid.Bool().Draw(t, "removed") {
+					e.At, e.Val, e.Dead = 0, "", true
+				}
+				newest[seq] = e
+				entries = append(entries, e)
+			}
+			files = append(files, state.FileOf(base.BatchTime(i+1), kind, entries...))
+		}
+		var want []state.Entry
+		for _, seq := range slices.Sorted(maps.Keys(newest)) {
+			if e := newest[seq]; !e.Dead {
+				want = append(want, e)
+			}
+		}
+		at, got, err := state.Entries(must(state.Merge(files)))
+		if err != nil || int(at) != len(files) || !reflect.DeepEqual(got, want) {
+			t.Fatalf("merged as %v at %d, %v, want %v", got, at, err, want)
+		}
+	})
 }
 
 func sealed(b []byte, damage func([]byte)) []byte {

@@ -8,13 +8,16 @@ import (
 	"github.com/tidemill/tidemill/internal/state"
 )
 
-// allocatedPerByte bounds what reading may allocate for each byte of input: an
-// entry of five bytes becomes a record, its slots and a place in the index.
-const allocatedPerByte = 1 << 10
+// What reading may allocate, at all and for each byte of input: an entry of
+// five bytes becomes a record, its slots and a place in the index.
+const (
+	allocatedAtAll   = 8 << 20 // an index of sequence numbers, in Merge
+	allocatedPerByte = 1 << 10
+)
 
 func bounded(t *testing.T, b []byte, f func()) {
 	t.Helper()
-	if n := allocated(f); n > uint64(1<<20+len(b)*allocatedPerByte) {
+	if n := allocated(f); n > uint64(allocatedAtAll+len(b)*allocatedPerByte) {
 		t.Errorf("%d bytes allocated for %d", n, len(b))
 	}
 }
