@@ -57,3 +57,7 @@ bench: ## run the benchmark program
 .PHONY: docs
 docs: ## write the generated pages of docs/ again
 	$(GO) test . -count=1 -run Docs -update
+
+.PHONY: bench-spark
+bench-spark: ## state beside Spark: needs Java 17 and Maven, takes minutes
+	$(GO) run ./bench -run spark-state

@@ -51,7 +51,7 @@ func TestBatchActions(t *testing.T) {
 					if _, err := b.Collect(cancelled); err == nil {
 						t.Error("a cancelled context has no effect")
 					}
-					time.Sleep(10 * time.Millisecond) // tasks of it may have begun
+					sleep(10 * time.Millisecond) // tasks of it may have begun
 					computed.Store(0)
 					return nil
 				})

@@ -275,7 +275,7 @@ func (ssc *StreamingContext) startExecutor(d *driver.Driver) (*executor.Executor
 		return nil, err
 	}
 	if own.g.Fingerprint() != ssc.g.Fingerprint() {
-		return nil, fmt.Errorf("Build gave another graph when it ran again; it must not depend on clock, random numbers, network, environment or global state:\n%s", strings.TrimSuffix(ssc.g.Diff(own.g), "\n")) //nolint:staticcheck // starts with the name of a field
+		return nil, fmt.Errorf("start an executor: Build gave another graph when it ran again; it must not depend on clock, random numbers, network, environment or global state:\n%s", strings.TrimSuffix(ssc.g.Diff(own.g), "\n"))
 	}
 	ssc.mu.Lock()
 	ssc.started++

@@ -92,7 +92,7 @@ func TestAnHourIsLikeTenMinutes(t *testing.T) {
 				n := 0
 				tidemill.ForeachBatch(counts, "slow", func(ctx context.Context, b *tidemill.Batch[kv]) error {
 					if n++; n%40 > 35 {
-						time.Sleep(25 * time.Second)
+						sleep(25 * time.Second)
 					}
 					_, err := b.Count(ctx)
 					return err
@@ -178,7 +178,7 @@ func TestBatchLimitsHoldForEverySource(t *testing.T) {
 						return nil
 					},
 				})
-				time.Sleep(10 * time.Millisecond) // files that are older than the start are not seen
+				sleep(10 * time.Millisecond) // files that are older than the start are not seen
 				var want []string
 				for i := range 12 {
 					var piece []string

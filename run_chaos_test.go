@@ -79,7 +79,7 @@ func account(t *testing.T, seed uint64) {
 	}
 	live, started, n := []int{0, 1, 2}, 3, 0
 	for range 40 {
-		time.Sleep(time.Duration(r.IntN(250)) * time.Millisecond)
+		sleep(time.Duration(r.IntN(250)) * time.Millisecond)
 		switch r.IntN(8) {
 		case 0:
 			if len(live) > 1 {

@@ -224,10 +224,10 @@ func TestRetriedTaskLeavesOneCopy(t *testing.T) {
 			if task.Partition() == 0 && n == 1 {
 				return errors.New("once more")
 			}
-			time.Sleep(100 * time.Millisecond)
+			sleep(100 * time.Millisecond)
 			return nil
 		}))
-		time.Sleep(1050 * time.Millisecond)
+		sleep(1050 * time.Millisecond)
 		job.Kill(0)
 		job.Advance(4)
 		job.Stop(true)

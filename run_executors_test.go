@@ -111,7 +111,7 @@ func TestKilledExecutorChangesNothing(t *testing.T) {
 				mu.Lock()
 				d := time.Duration(tasks.IntN(120)) * time.Millisecond
 				mu.Unlock()
-				time.Sleep(d)
+				sleep(d)
 			})
 			h := newHashes(t)
 			job := tidetest.Start(t, tidetest.Job{
@@ -124,7 +124,7 @@ func TestKilledExecutorChangesNothing(t *testing.T) {
 				started := 3
 				for at := time.Duration(0); at < n*time.Second; {
 					d := time.Duration(100+r.IntN(1500)) * time.Millisecond
-					time.Sleep(d)
+					sleep(d)
 					at += d
 					if len(live) > 1 && r.IntN(3) > 0 {
 						i := r.IntN(len(live))
@@ -191,7 +191,7 @@ func TestLostShuffleRunsOnlyLostMaps(t *testing.T) {
 						maps[task.Partition()]++
 						where[task.Partition()] = task.Executor()
 						mu.Unlock()
-						time.Sleep(100 * time.Millisecond)
+						sleep(100 * time.Millisecond)
 					}
 					for v := range in {
 						emit(tidemill.KV(fmt.Sprint(v), v))
@@ -201,7 +201,7 @@ func TestLostShuffleRunsOnlyLostMaps(t *testing.T) {
 				out.Of(tidemill.MapPartitions(tidemill.ReduceByKey(m, add, tidemill.Partitions(6)), func(task *tidemill.Task, in iter.Seq[kv], emit func(kv) bool) error {
 					if task.Batch().Time().Second() == 1 {
 						reduces.Add(1)
-						time.Sleep(100 * time.Millisecond) // before it reads
+						sleep(100 * time.Millisecond) // before it reads
 					}
 					for p := range in {
 						emit(p)
@@ -211,7 +211,7 @@ func TestLostShuffleRunsOnlyLostMaps(t *testing.T) {
 				return nil
 			},
 		})
-		time.Sleep(1150 * time.Millisecond) // maps are done, reduces sleep
+		sleep(1150 * time.Millisecond) // maps are done, reduces sleep
 		mu.Lock()
 		lost := map[int]bool{}
 		for part, at := range where {
@@ -292,7 +292,7 @@ func TestLostBlocksFailTheJob(t *testing.T) {
 		})
 		f.in <- []string{"a", "b"}
 		f.in <- []string{"c", "d"}
-		time.Sleep(500 * time.Millisecond)
+		sleep(500 * time.Millisecond)
 		job.Kill(0)
 		job.Advance(2)
 		wantErr(t, job, `output "out"`, "recv/1/", "gone", "on-lost-blocks=skip")
@@ -316,7 +316,7 @@ func TestLostBlocksAreSkipped(t *testing.T) {
 					Build: func(ssc *tidemill.StreamingContext) error {
 						in := tidemill.ReceiverStream(ssc, "recv", f.open)
 						slow := tidemill.MapPartitions(in, func(_ *tidemill.Task, in iter.Seq[string], emit func(string) bool) error {
-							time.Sleep(300 * time.Millisecond)
+							sleep(300 * time.Millisecond)
 							for s := range in {
 								emit(s)
 							}
@@ -335,14 +335,14 @@ func TestLostBlocksAreSkipped(t *testing.T) {
 				}
 				job.Advance(1)
 				feed("a", "b", "c", "d") // of batch 2
-				time.Sleep(1100 * time.Millisecond)
+				sleep(1100 * time.Millisecond)
 				feed("e") // waits when the executor dies; the first tasks of batch 2 run
-				time.Sleep(10 * time.Millisecond)
+				sleep(10 * time.Millisecond)
 				job.Kill(0)
 				if err := job.Context().AddExecutor(); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(1900 * time.Millisecond)
+				sleep(1900 * time.Millisecond)
 				feed("f")
 				job.Advance(4)
 				job.Stop(true)
@@ -514,7 +514,7 @@ func TestNondeterministicFunctionIsFound(t *testing.T) {
 			Build: func(ssc *tidemill.StreamingContext) error {
 				counted := tidemill.Map(numbers(ssc, 3), func(v int) kv { return tidemill.KV(fmt.Sprint(v), int(n.Add(1))) })
 				slow := tidemill.MapPartitions(tidemill.ReduceByKey(counted, add), func(_ *tidemill.Task, in iter.Seq[kv], emit func(kv) bool) error {
-					time.Sleep(100 * time.Millisecond)
+					sleep(100 * time.Millisecond)
 					for p := range in {
 						emit(p)
 					}
@@ -524,7 +524,7 @@ func TestNondeterministicFunctionIsFound(t *testing.T) {
 				return nil
 			},
 		})
-		time.Sleep(1050 * time.Millisecond)
+		sleep(1050 * time.Millisecond)
 		job.Kill(0)
 		job.Advance(1)
 		wantErr(t, job, "two attempts at partition", "map", "different records", "deterministic", "00:00:01")
@@ -595,7 +595,7 @@ func TestSkippedBlocksAreNotTakenForNondeterminism(t *testing.T) {
 			Build: func(ssc *tidemill.StreamingContext) error {
 				ones := tidemill.Map(tidemill.ReceiverStream(ssc, "recv", f.open), func(s string) kv { return tidemill.KV(s, 1) })
 				out.Of(tidemill.MapPartitions(tidemill.ReduceByKey(ones, add), func(_ *tidemill.Task, in iter.Seq[kv], emit func(kv) bool) error {
-					time.Sleep(100 * time.Millisecond)
+					sleep(100 * time.Millisecond)
 					for p := range in {
 						emit(p)
 					}
@@ -606,7 +606,7 @@ func TestSkippedBlocksAreNotTakenForNondeterminism(t *testing.T) {
 		})
 		f.in <- []string{"a", "b"}
 		f.in <- []string{"c", "d"}
-		time.Sleep(1050 * time.Millisecond) // the maps are done
+		sleep(1050 * time.Millisecond) // the maps are done
 		job.Kill(0)
 		job.Advance(1)
 		f.in <- []string{"e", "f"}

@@ -465,7 +465,7 @@ func TestResourceOpensAgainAndClosesOnce(t *testing.T) {
 				in := tidetest.Script(ssc, "in", [][]int{{1, 2, 3, 4, 5, 6}, {1, 2, 3, 4, 5, 6}}, 6)
 				tidemill.ForeachPartition(in, "out", func(task *tidemill.Task, in iter.Seq[int]) error {
 					_, err := res.Get(task.Context())
-					time.Sleep(10 * time.Millisecond)
+					sleep(10 * time.Millisecond)
 					return err
 				})
 				return nil

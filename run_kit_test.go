@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -122,7 +123,6 @@ func eventName(e driver.Event) string {
 type feed struct {
 	in     chan []string
 	stored func(records []string, err error)
-	opens  sync.WaitGroup
 }
 
 func newFeed() *feed { return &feed{in: make(chan []string, 1000)} }
@@ -213,6 +213,15 @@ func holds(t *testing.T, err error, texts ...string) {
 	}
 }
 
+// sleep lets fake time pass; it is for bubbles only.
+func sleep(d time.Duration) { time.Sleep(d) }
+
+// settle is sleep that then waits until all goroutines of the bubble wait.
+func settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func add(a, b int) int { return a + b }
 
 func ms(t base.BatchTime) int64 { return int64(t) }
@@ -243,7 +252,7 @@ func (s *sluggish) OnOutputStarted(tidemill.OutputInfo)   { heard(&s.outputs) }
 func (s *sluggish) OnOutputCompleted(tidemill.OutputInfo) { heard(&s.outputs) }
 
 func heard(n *atomic.Int64) {
-	time.Sleep(2 * time.Second)
+	sleep(2 * time.Second)
 	n.Add(1)
 }
 

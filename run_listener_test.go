@@ -22,8 +22,11 @@ func (l teller) OnBatchStarted(i tidemill.BatchInfo)   { l.add("%s started", sec
 func (l teller) OnOutputStarted(i tidemill.OutputInfo) {
 	l.add("%s output %d %s started", sec(i.Time), i.Index, i.Output)
 }
+
 func (l teller) OnReceiverStarted(i tidemill.ReceiverInfo) { l.add("receiver %s started", i.Stream) }
+
 func (l teller) OnReceiverStopped(i tidemill.ReceiverInfo) { l.add("receiver %s stopped", i.Stream) }
+
 func (l teller) OnReceiverError(i tidemill.ReceiverInfo) {
 	l.add("receiver %s: %s", i.Stream, strings.SplitN(i.Message, "\n", 2)[0])
 }
@@ -52,7 +55,7 @@ func TestListenersHearInOrder(t *testing.T) {
 				in := tidemill.Union(tidemill.QueueStream(ssc, "queue", &q), tidemill.ReceiverStream(ssc, "recv", f.open))
 				tidemill.ForeachBatch(in, "first", func(_ context.Context, b *tidemill.Batch[string]) error {
 					if b.Time().Time().Second() == 1 {
-						time.Sleep(1200 * time.Millisecond)
+						sleep(1200 * time.Millisecond)
 					}
 					return nil
 				})
@@ -61,7 +64,7 @@ func TestListenersHearInOrder(t *testing.T) {
 			},
 		})
 		f.in <- []string{"x", "y"}
-		time.Sleep(3500 * time.Millisecond)
+		sleep(3500 * time.Millisecond)
 		job.Stop(true)
 		want := []string{
 			"streaming started",

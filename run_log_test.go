@@ -117,9 +117,9 @@ func TestALogThatFailsEndsTheJob(t *testing.T) {
 			}
 			err = ssc.Start(t.Context())
 			if err == nil {
-				time.Sleep(2200 * time.Millisecond)
+				sleep(2200 * time.Millisecond)
 				f.in <- []string{"r2", "r3"}
-				time.Sleep(1800 * time.Millisecond)
+				sleep(1800 * time.Millisecond)
 				_, _ = ssc.Stop(context.Background(), true)
 				err = ssc.AwaitTermination(context.Background())
 			}

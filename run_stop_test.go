@@ -63,14 +63,14 @@ func TestGracefulStopAccountsForEverything(t *testing.T) {
 		}, 4},
 		"unflushed records": {0, func(job *tidetest.Running, f *feed) {
 			job.Advance(2)
-			time.Sleep(10 * time.Millisecond)
+			sleep(10 * time.Millisecond)
 			f.in <- []string{"a"}
 			f.in <- []string{"b"}
-			time.Sleep(10 * time.Millisecond)
+			sleep(10 * time.Millisecond)
 		}, 2},
 		"in the middle of a batch": {300 * time.Millisecond, func(job *tidetest.Running, f *feed) {
 			f.in <- []string{"a", "b", "c", "d"}
-			time.Sleep(1500 * time.Millisecond)
+			sleep(1500 * time.Millisecond)
 			f.in <- []string{"e", "f"}
 		}, 6},
 		"queue full": {4 * time.Second, func(job *tidetest.Running, f *feed) {
@@ -86,7 +86,7 @@ func TestGracefulStopAccountsForEverything(t *testing.T) {
 				f, out := newFeed(), tidetest.NewCapture[string]()
 				job := tidetest.Start(t, slowJob(f, &tidemill.Queue[string]{}, out, c.task))
 				c.feed(job, f)
-				time.Sleep(time.Millisecond) // the receiver takes it
+				settle(time.Millisecond) // the receiver takes it
 				report := job.Stop(true)
 				if err := job.Err(); err != nil {
 					t.Fatal(err)
@@ -118,7 +118,7 @@ func TestImmediateStopSaysWhatItLeft(t *testing.T) {
 		job.Advance(2)
 		f.in <- []string{"c", "d"}
 		f.in <- []string{"e", "f"}
-		time.Sleep(100 * time.Millisecond)
+		sleep(100 * time.Millisecond)
 		began := time.Now()
 		report := job.Stop(false)
 		if d := time.Since(began); d > time.Second {
@@ -174,7 +174,7 @@ func TestStopFromAllSides(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range 8 {
 				wg.Go(func() {
-					time.Sleep(time.Duration(n*i) * 100 * time.Millisecond)
+					sleep(time.Duration(n*i) * 100 * time.Millisecond)
 					switch {
 					case i < 3:
 						_ = ssc.Start(t.Context())
@@ -215,7 +215,7 @@ func TestStopFromAListenerIsAnError(t *testing.T) {
 		if err := ssc.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(1500 * time.Millisecond)
+		sleep(1500 * time.Millisecond)
 		if s := ssc.State(); s != tidemill.Active {
 			t.Error(s)
 		}
@@ -324,7 +324,7 @@ func TestStopLeavesDeafUserCodeBehind(t *testing.T) {
 				if err := ssc.Start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(2500 * time.Millisecond)
+				sleep(2500 * time.Millisecond)
 				stuck := int(inside.Load())
 				began := time.Now()
 				report, err := ssc.Stop(t.Context(), false)
@@ -338,7 +338,7 @@ func TestStopLeavesDeafUserCodeBehind(t *testing.T) {
 					t.Errorf("%d calls are stuck: %s", stuck, report)
 				}
 				close(release)
-				time.Sleep(time.Second)
+				sleep(time.Second)
 			})
 		})
 	}
@@ -362,14 +362,14 @@ func TestReceiverThatIgnoresItsContext(t *testing.T) {
 			if err := ssc.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(2 * time.Second)
+			sleep(2 * time.Second)
 			began := time.Now()
 			report, _ := ssc.Stop(t.Context(), graceful)
 			if d := time.Since(began); d > 41*time.Second || report.Records != 0 {
 				t.Errorf("it took %v: %v", d, report)
 			}
 			close(release)
-			time.Sleep(time.Minute)
+			sleep(time.Minute)
 		})
 	}
 }

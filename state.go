@@ -78,16 +78,11 @@ func statePartitioner[K comparable, V, S any](d DStream[Pair[K, V]], what string
 	return partitioner[K](d.ssc, what, opts)
 }
 
-// stateful adds a stateful operator. ifStarted says that it has no data set
-// before its first input.
+// stateful adds a stateful operator. ifStarted says that it has no data set,
+// and does not advance, before its first input.
 func stateful[T, R any](d DStream[T], s opSpec, ifStarted bool, advance func(RDD[T]) *plan.Node, emitted func(*plan.Builder, *plan.Node) RDD[R]) DStream[R] {
 	s.parents = []*plan.Op{d.op}
 	out := add(d.ssc, s, func(b *plan.Builder) (RDD[R], bool, error) {
-		if ifStarted {
-			if ok, err := b.Started(); !ok || err != nil {
-				return RDD[R]{}, false, err
-			}
-		}
 		adv, err := b.Advanced()
 		if err != nil || adv == nil {
 			return RDD[R]{}, false, err
@@ -95,6 +90,11 @@ func stateful[T, R any](d DStream[T], s opSpec, ifStarted bool, advance func(RDD
 		return emitted(b, adv), true, nil
 	})
 	out.op.Advance = func(b *plan.Builder) (*plan.Node, error) {
+		if ifStarted {
+			if ok, err := b.Started(); !ok || err != nil {
+				return nil, err
+			}
+		}
 		r, err := parent[T](b, 0)
 		if err != nil {
 			return nil, err

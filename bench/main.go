@@ -46,6 +46,16 @@ func main() {
 	if err != nil {
 		fatal(err)
 	}
+	if *run == "spark-state" { // not part of a run of all: it needs Java
+		over, err := sparkState()
+		if err != nil {
+			fatal(err)
+		}
+		if over {
+			os.Exit(1)
+		}
+		return
+	}
 	runtime.GOMAXPROCS(1)
 	blocks := newCorpus(50_000).blocks(blockCount, blockLines, lineLen)
 	fmt.Printf("%s, %s/%s, GOMAXPROCS 1; %d blocks of %d lines of %d bytes; CPU time, median of %d rounds\n\n",

@@ -226,7 +226,7 @@ func TestTrackerModel(t *testing.T) {
 			},
 			"lose": func(t *rapid.T) {
 				id := base.ExecutorID(rapid.SampledFrom([]string{"x", "y"}).Draw(t, "executor"))
-				var want, ids = []plan.Block(nil), []base.BlockID(nil)
+				want, ids := []plan.Block(nil), []base.BlockID(nil)
 				for _, s := range streams {
 					for _, b := range model[s].waiting {
 						if b.Executor == id {

@@ -175,7 +175,7 @@ func (b *stateBook) release(over func(base.DataSet) bool) {
 // they change: so a restore reads little, and merging costs less than the
 // deltas did.
 const (
-	mergeDeltas = 256
+	mergeDeltas = 1024
 	mergeBytes  = 64 << 10
 )
 
@@ -192,7 +192,7 @@ func (b *stateBook) due() []rpc.StatePart {
 		for _, f := range s.files[1:] {
 			deltas += f.Size
 		}
-		if len(s.files) > mergeDeltas || deltas > mergeBytes && deltas > 2*s.files[0].Size {
+		if len(s.files) > mergeDeltas || deltas > mergeBytes && deltas > 4*s.files[0].Size {
 			s.merging = true
 			out = append(out, p)
 		}

@@ -36,7 +36,7 @@ type Config struct {
 	Receiver receiver.Config
 	// States keeps state files where all executors can read them.
 	States state.Storage
-	Log      hclog.Logger
+	Log    hclog.Logger
 }
 
 // Executor is one executor of a job. All methods may be called from any goroutine.
@@ -357,6 +357,7 @@ type StuckError struct {
 	Receivers int
 }
 
+// Error says how many of what.
 func (s *StuckError) Error() string {
 	return fmt.Sprintf("executor %s: %d tasks and %d receivers still run %v after they were told to end", s.Executor, s.Tasks, s.Receivers, Patience)
 }

@@ -58,7 +58,8 @@ func TestEqualKeysHashAlike(t *testing.T) {
 		if hash(zero) == hash(1) {
 			t.Errorf("%s: 0 and 1 hash alike", name)
 		}
-		if nan := math.NaN(); hash(nan) != hash(nan) {
+		nan := math.NaN()
+		if first, again := hash(nan), hash(nan); first != again {
 			t.Errorf("%s: a NaN hashes differently each time", name)
 		}
 	}

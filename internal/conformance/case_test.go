@@ -128,11 +128,10 @@ func (c *golden) has(param string) bool { return c.Params[param] != nil }
 
 // num returns a numeric parameter, def if there is none.
 func (c *golden) num(param string, def int64) int64 {
-	v, ok := c.Params[param]
-	if !ok {
+	if !c.has(param) {
 		return def
 	}
-	n, err := v.(json.Number).Int64()
+	n, err := c.Params[param].(json.Number).Int64()
 	if err != nil {
 		panic(fmt.Sprintf("case %s: parameter %s: %v", c.Name, param, err))
 	}

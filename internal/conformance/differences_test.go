@@ -44,6 +44,11 @@ const (
 	fileNames      = "the file source skips names starting with `.` or `_` or ending in `.tmp` or `._COPYING_`, and knows a file by (name, size, mtime)"
 	notApplied     = "closure serialization, one context per process, create-on-error do not apply"
 	noInterval     = "no RDD checkpoint interval exists"
+	noDirectory    = "state works without a configured directory (a temporary one)"
+	everyBatch     = "timeouts are checked every batch (equal to Spark with a state checkpoint interval of one batch)"
+	shortWindows   = "windows: shorter than the slide with an inverse is computed right"
+	filterGates    = "an inverse window with a filter equals the non-inverse one with that filter (the filter gates emission; a key stays in state while values of it are in the window)"
+	noParents      = "reducing windows hold no parent data sets (`remember_*`)"
 	allRecords     = "docs/adr/0003: a batch tells all records that it took"
 )
 
@@ -62,6 +67,59 @@ var differences = []*difference{
 	{
 		family: "slice_remember", cases: "slice_slide*", when: asksForFuture,
 		ours: "times after the last batch give nothing", allowed: sliceLogged, want: slicesOfBatches,
+	},
+	{
+		family: "window", cases: "*_2_3_* window_then_reduceByKeyAndWindow_inverse_*", when: addsOthers,
+		ours: "the reduction of the batches that are in the window", allowed: shortWindows, want: rightWindows,
+	},
+	{
+		family: "window", cases: "reduceByKeyAndWindow_inverse_filter_*", when: losesKeys,
+		ours: "a key that the filter hides stays in state while it has values in the window; the job goes on and the sums are right", allowed: filterGates, want: rightWindows,
+	},
+	{
+		family: "map_with_state", cases: "mapWithState_timeout_*", when: expiresLater,
+		ours: "a key times out in the first batch T with last update < T - timeout", allowed: everyBatch, want: checkedEveryBatch,
+	},
+	{
+		kind: notHere, family: "map_with_state", cases: "default_checkpoint_*",
+		ours: "no stream has an interval; state keeps nothing of its parents or of its own past data sets", allowed: noInterval, want: keptForABatch,
+	},
+	{
+		family: "slice_remember", cases: "remember_updateState_checkpoint_*",
+		ours: "state keeps nothing of the past data sets, of its parent or its own", allowed: noInterval, want: onlyTheLast,
+	},
+	{
+		family: "slice_remember", cases: "remember_reduceByKeyAndWindow_inverse_*",
+		ours: "nothing of the parent is kept but its last data set", allowed: noParents + "; " + noInterval, want: onlyTheLast,
+	},
+	{
+		family: "failures", cases: "poison_updateStateByKey* poison_mapWithState poison_reduceByKeyAndWindow_inverse_2_1",
+		ours: "state is as if the failed batch had not been, and the later batches run", allowed: noPoison, want: withoutFailed,
+	},
+	{
+		family: "failures", cases: "generation_error_updateStateByKey generation_error_mapWithState generation_error_reduceByKeyAndWindow_inverse_2_1",
+		ours:    "the batch is completed with failed outputs; state is as if it had not been, and the later batches run",
+		allowed: transformError + "; " + noPoison, want: withoutFailed,
+	},
+	{
+		family: "failures", cases: "null_batch_union_state",
+		ours: "the batch counts as empty and the run goes on", allowed: absentIsEmpty, want: absentUnited,
+	},
+	{
+		family: "errors", cases: "no_checkpoint_dir_updateStateByKey no_checkpoint_dir_mapWithState no_checkpoint_dir_reduce* no_checkpoint_dir_countBy*",
+		ours: "the job runs, its files in a temporary directory", allowed: noDirectory, want: runsWell,
+	},
+	{
+		family: "errors", cases: "start_failure_validation_state",
+		ours: "the first start does not fail, so the second has nothing to do", allowed: noDirectory, want: runsOn,
+	},
+	{
+		family: "errors", cases: "mapWithState_timeout_0 mapWithState_timeout_-1000",
+		ours: "refused at build, naming the value", allowed: refused, want: refusedAtBuild,
+	},
+	{
+		family: "errors", cases: "mapWithState_timeout_500",
+		ours: "the key times out in the second batch", allowed: everyBatch, want: timedOutAtOnce,
 	},
 	{
 		family: "failures", cases: "poison_window_3_1 poison_reduceByKeyAndWindow_2_1",
@@ -90,7 +148,7 @@ var differences = []*difference{
 		ours: "refused at build, naming the value", allowed: refused, want: refusedAtBuild,
 	},
 	{
-		family: "errors", cases: "reduceByKey_partitions_0 repartition_*",
+		family: "errors", cases: "reduceByKey_partitions_0 updateStateByKey_partitions_0 repartition_*",
 		ours: "refused at build, naming the value", allowed: refused, want: refusedAtBuild,
 	},
 	{

@@ -47,13 +47,13 @@ type scene struct {
 	ssc *tidemill.StreamingContext // the one whose state is asked for
 	l   *listener
 
-	first  *tidemill.DStream[int64] // the input of the context's own graph
-	phase  string                   // where it failed first
-	err    error
-	says   []string // values that the error must name
+	first *tidemill.DStream[int64] // the input of the context's own graph
+	phase string                   // where it failed first
+	err   error
+	says  []string // values that the error must name
 	// options change what contexts get from their surroundings.
 	options []tidemill.ContextOption
-	result any
+	result  any
 }
 
 func runError(t *testing.T, c *golden) outcome {

@@ -129,11 +129,11 @@ func (j job) run(t *testing.T, c *golden) outcome {
 
 // Functions that the cases name.
 
-func sum64(a, b int64) int64 { return a + b }
+func sum64(a, b int64) int64  { return a + b }
 func diff64(a, b int64) int64 { return a - b }
-func max64(a, b int64) int64 { return max(a, b) }
-func double(v int64) int64   { return 2 * v }
-func even(v int64) bool      { return v%2 == 0 }
+func max64(a, b int64) int64  { return max(a, b) }
+func double(v int64) int64    { return 2 * v }
+func even(v int64) bool       { return v%2 == 0 }
 
 // pair is the keyed record of the cases.
 type pair = tidemill.Pair[string, int64]

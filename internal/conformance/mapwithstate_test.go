@@ -49,7 +49,7 @@ func mapped[V any](r *recorder, c *golden, in tidemill.DStream[tidemill.Pair[str
 	st := tidemill.MapWithState(in, "state", spec, f, placed(c)...)
 	watch(r, st.DStream, "output")
 	if c.Snapshots != nil {
-		watch(r, tidemill.StateSnapshots(st, snapshots), snapshots)
+		watch(r, tidemill.StateSnapshots(st, "snapshots"), snapshots)
 	}
 }
 
@@ -288,34 +288,34 @@ func expiresLater(c *golden) bool {
 }
 
 // streams are the operations with state, by the names that cases have for them.
-var streams = map[string]func(in ints, ssc *tidemill.StreamingContext){
-	"updateStateByKey": func(in ints, _ *tidemill.StreamingContext) {
+var streams = map[string]func(in ints){
+	"updateStateByKey": func(in ints) {
 		print(tidemill.UpdateStateByKey(self(in), "state", sumState))
 	},
-	"mapWithState": func(in ints, _ *tidemill.StreamingContext) {
+	"mapWithState": func(in ints) {
 		print(tidemill.MapWithState(self(in), "state", tidemill.StateSpec[int64, int64]{}, func(_ tidemill.BatchTime, _ int64, v opt64, s *tidemill.State[int64]) (int64, bool) {
 			s.Update(s.GetOption().Or(0) + v.Value)
 			return s.Get(), true
 		}).DStream)
 	},
-	"reduceByKeyAndWindow_inverse": func(in ints, ssc *tidemill.StreamingContext) {
-		print(tidemill.ReduceByKeyAndWindow(self(in), "state", sum64, diff64, 2*interval(ssc), interval(ssc)))
+	"reduceByKeyAndWindow_inverse": func(in ints) {
+		print(tidemill.ReduceByKeyAndWindow(self(in), "state", sum64, diff64, 2*in.Slide(), in.Slide()))
 	},
-	"reduceByWindow_inverse": func(in ints, ssc *tidemill.StreamingContext) {
-		print(tidemill.ReduceByWindow(in, "state", sum64, diff64, 2*interval(ssc), interval(ssc)))
+	"reduceByWindow_inverse": func(in ints) {
+		print(tidemill.ReduceByWindow(in, "state", sum64, diff64, 2*in.Slide(), in.Slide()))
 	},
-	"countByWindow": func(in ints, ssc *tidemill.StreamingContext) {
-		print(tidemill.CountByWindow(in, "state", 2*interval(ssc), interval(ssc)))
+	"countByWindow": func(in ints) {
+		print(tidemill.CountByWindow(in, "state", 2*in.Slide(), in.Slide()))
 	},
-	"countByValueAndWindow": func(in ints, ssc *tidemill.StreamingContext) {
-		print(tidemill.CountByValueAndWindow(in, "state", 2*interval(ssc), interval(ssc)))
+	"countByValueAndWindow": func(in ints) {
+		print(tidemill.CountByValueAndWindow(in, "state", 2*in.Slide(), in.Slide()))
 	},
 }
 
 // runStream shows how long the stream of a case is kept.
 func runStream(t *testing.T, c *golden) outcome {
 	return job{build: func(ssc *tidemill.StreamingContext, _ *recorder) error {
-		byName(c, "stream", streams)(tidetest.Script(ssc, "in", [][]int64{{1}}), ssc)
+		byName(c, "stream", streams)(tidetest.Script(ssc, "in", [][]int64{{1}}))
 		return nil
 	}, also: func(t *testing.T, run *tidetest.Running, o outcome) {
 		run.Advance(2)

@@ -35,22 +35,22 @@ func scenes() map[string]func(s *scene) {
 				return nil
 			})
 		},
-		"mapWithState with this timeout, 2 batches": timedOut,
+		"mapWithState with this timeout, 2 batches":                                                                 timedOut,
 		"window(w, s) with a zero or negative duration; input [1,2] [3] []; start; 3 batches; result = the outputs": degenerate,
-		"window(4000,2000) then window(4000,1000)":                                     windowed(4, 2, 4, 1),
-		"window(4000,2000) then window(3000,2000)":                                     windowed(4, 2, 3, 2),
-		"window(2000,2000) then window(3000) with the default slide":                   windowed(2, 2, 3, 0),
-		"union of a stream with slide 1000 and one with slide 2000":                    slides(1, 2, func(a, b ints) { print(tidemill.Union(a, b)) }),
-		"StreamingContext.union of slides 1000, 2000":                                  slides(1, 2, func(a, b ints) { print(tidemill.Union(a, b)) }),
-		"join of slides 1000 and 2000":                                                 slides(1, 2, func(a, b ints) { print(tidemill.Join(self(a), self(b))) }),
-		"cogroup of slides 2000 and 3000":                                              slides(2, 3, func(a, b ints) { print(tidemill.Cogroup(self(a), self(b))) }),
-		"union of streams of two contexts":                                             foreign(func(a, b ints) { print(tidemill.Union(a, b)) }),
-		"transformWith of streams of two contexts":                                     foreign(func(a, b ints) { print(tidemill.TransformWith(a, b, keepLeft)) }),
-		"reduceByKey(sum, n partitions), 1 batch":                                      partitions(func(a ints, n int) { print(tidemill.ReduceByKey(self(a), sum64, tidemill.Partitions(n))) }),
+		"window(4000,2000) then window(4000,1000)":                                                                  windowed(4, 2, 4, 1),
+		"window(4000,2000) then window(3000,2000)":                                                                  windowed(4, 2, 3, 2),
+		"window(2000,2000) then window(3000) with the default slide":                                                windowed(2, 2, 3, 0),
+		"union of a stream with slide 1000 and one with slide 2000":                                                 slides(1, 2, func(a, b ints) { print(tidemill.Union(a, b)) }),
+		"StreamingContext.union of slides 1000, 2000":                                                               slides(1, 2, func(a, b ints) { print(tidemill.Union(a, b)) }),
+		"join of slides 1000 and 2000":                                                                              slides(1, 2, func(a, b ints) { print(tidemill.Join(self(a), self(b))) }),
+		"cogroup of slides 2000 and 3000":                                                                           slides(2, 3, func(a, b ints) { print(tidemill.Cogroup(self(a), self(b))) }),
+		"union of streams of two contexts":                                                                          foreign(func(a, b ints) { print(tidemill.Union(a, b)) }),
+		"transformWith of streams of two contexts":                                                                  foreign(func(a, b ints) { print(tidemill.TransformWith(a, b, keepLeft)) }),
+		"reduceByKey(sum, n partitions), 1 batch":                                                                   partitions(func(a ints, n int) { print(tidemill.ReduceByKey(self(a), sum64, tidemill.Partitions(n))) }),
 		"updateStateByKey(sum, n partitions), 1 batch": partitions(func(a ints, n int) {
 			print(tidemill.UpdateStateByKey(self(a), "state", sumState, tidemill.Partitions(n)))
 		}),
-		"repartition(n), 1 batch":                                                      partitions(func(a ints, n int) { print(tidemill.Repartition(a, n)) }),
+		"repartition(n), 1 batch": partitions(func(a ints, n int) { print(tidemill.Repartition(a, n)) }),
 		"map with RDD checkpoint interval ck (slide 1000; window2: slide 2000), start": func(s *scene) { s.runs(1, doubling(s)) },
 		"window2 with RDD checkpoint interval ck (slide 1000; window2: slide 2000), start": func(s *scene) {
 			s.runs(1, func(ssc *tidemill.StreamingContext) error {
@@ -119,7 +119,7 @@ func scenes() map[string]func(s *scene) {
 	for name, stream := range streams {
 		run := func(s *scene) {
 			s.runs(3, func(ssc *tidemill.StreamingContext) error {
-				stream(s.in(ssc), ssc)
+				stream(s.in(ssc))
 				return nil
 			})
 		}
@@ -308,7 +308,7 @@ func lifecycle() map[string]func(s *scene) {
 		"start fails (no checkpoint dir): state afterwards": func(s *scene) {
 			s.options = append(s.options, tidemill.WithDir(""))
 			s.runs(1, func(ssc *tidemill.StreamingContext) error {
-				streams["updateStateByKey"](s.in(ssc), ssc)
+				streams["updateStateByKey"](s.in(ssc))
 				return nil
 			})
 			s.result = map[string]string{"state_after_failed_start": s.state()}

@@ -120,28 +120,56 @@ func sliceBeforeStart(t *testing.T, c *golden, build func(*tidemill.StreamingCon
 	return o
 }
 
-// runRemember runs the graph input -> map(x*2) -> window -> output.
+// remembering are the graphs of the cases about what is kept: the streams in
+// the order of declaration, and what makes them.
+var remembering = map[string]struct {
+	names []string
+	build func(c *golden, ssc *tidemill.StreamingContext, r *recorder)
+}{
+	"input -> map(x*2) -> window(window_ms, slide_ms) -> output": {[]string{"input", "map", "window"}, func(c *golden, ssc *tidemill.StreamingContext, r *recorder) {
+		watch(r, tidemill.Window(tidemill.Map(input[int64](ssc, c, 0), double), millis(c.WindowMS), millis(c.SlideMS)), "shown")
+	}},
+	"input pairs -> updateStateByKey(sum), checkpoint interval given -> output": {[]string{"input", "state"}, func(c *golden, ssc *tidemill.StreamingContext, r *recorder) {
+		watch(r, tidemill.UpdateStateByKey(input[pair](ssc, c, 0), "state", sumState), "shown")
+	}},
+	"input pairs -> reduceByKeyAndWindow(sum, diff) -> output": {[]string{"input", "window"}, func(c *golden, ssc *tidemill.StreamingContext, r *recorder) {
+		watch(r, tidemill.ReduceByKeyAndWindow(input[pair](ssc, c, 0), "window", sum64, diff64, millis(c.WindowMS), millis(c.SlideMS)), "shown")
+	}},
+}
+
 func runRemember(t *testing.T, c *golden) outcome {
-	names := []string{"input", "map", "window"}
+	graph := byName(c, "graph", remembering)
 	return job{build: func(ssc *tidemill.StreamingContext, r *recorder) error {
 		if d := c.num("context_remember_ms", 0); d > 0 {
 			ssc.Remember(millis(d))
 		}
-		watch(r, tidemill.Window(tidemill.Map(input[int64](ssc, c, 0), double), millis(c.WindowMS), millis(c.SlideMS)), "shown")
+		graph.build(c, ssc, r)
 		return nil
 	}, also: func(t *testing.T, run *tidetest.Running, o outcome) {
-		streams := run.Context().Remembered()
-		if len(streams) != len(names) {
-			t.Fatalf("the graph has %d streams, want %v", len(streams), names)
+		all := run.Context().Remembered()
+		if len(all) != len(graph.names) {
+			t.Fatalf("the graph has %d streams, want %v", len(all), graph.names)
 		}
-		for i, s := range streams {
+		for i, s := range all {
 			r := remembered{RememberMS: s.Remember.Milliseconds(), SlideMS: s.Slide.Milliseconds(), Held: []int64{}}
 			for _, at := range s.Held {
 				r.Held = append(r.Held, caseTime(at))
 			}
-			o.remembered(names[i], r)
+			o.remembered(graph.names[i], r)
 		}
 	}}.run(t, c)
+}
+
+// onlyTheLast is what we keep of streams that state is made of: the newest
+// data set, for the outputs of its batch.
+func onlyTheLast(c *golden) outcome {
+	o := outcome{}
+	var all map[string]remembered
+	c.get("remembered", &all)
+	for name, r := range all {
+		o.remembered(name, remembered{RememberMS: r.SlideMS, SlideMS: r.SlideMS, Held: []int64{c.end() - c.end()%r.SlideMS}})
+	}
+	return o
 }
 
 // slicesOfBatches is what we answer: the batches that were run, which are

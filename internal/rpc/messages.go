@@ -158,7 +158,7 @@ type TaskDone struct {
 	// beside it.
 	State     *state.Handle
 	Emissions []EmissionAt
-	Failure  *Failure
+	Failure   *Failure
 }
 
 // FailureKind sorts failures by what the driver does about them.

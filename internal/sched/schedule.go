@@ -18,7 +18,7 @@ type stage struct {
 	id     base.StageID
 	out    *output
 	reads  []*output
-	parts  []int  // partition of each place in out.parts and tasks, rising
+	parts  []int // partition of each place in out.parts and tasks, rising
 	pins   []base.ExecutorID
 	tasks  []task // what this job knows of each
 	phase  phase
