@@ -37,6 +37,7 @@ const (
 	Stopped
 )
 
+// String gives the state in the words of Spark.
 func (s ContextState) String() string { return [...]string{"INITIALIZED", "ACTIVE", "STOPPED"}[s] }
 
 // StreamingContext is a job: Build records operations on it, then it is

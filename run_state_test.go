@@ -105,3 +105,23 @@ func TestStateIsKeptPerKeyAcrossBatchesAndALostExecutor(t *testing.T) {
 		}
 	}
 }
+
+// A source without data set is no input: the initial state waits for the first.
+func TestUpdateStateByKeyDoesNothingBeforeItsFirstInput(t *testing.T) {
+	tidetest.Run(t, func(t *testing.T) {
+		out := tidetest.NewCapture[kv]()
+		job := tidetest.Start(t, tidetest.Job{Build: func(ssc *tidemill.StreamingContext) error {
+			in := tidetest.Script(ssc, "in", [][]kv{nil, nil, {}, nil})
+			calls := func(_ []int, old tidemill.Opt[int]) tidemill.Opt[int] { return tidemill.Some(old.Or(0) + 1) }
+			out.Of(tidemill.UpdateStateByKey(in, "calls", calls, tidemill.InitialState(kv{Key: "a", Value: 10})), "out")
+			return nil
+		}})
+		job.Advance(4)
+		if err := job.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([][]kv{{{Key: "a", Value: 11}}, {{Key: "a", Value: 12}}}, out.Records()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}

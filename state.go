@@ -201,7 +201,8 @@ func valuesOf[K comparable, V any](d DStream[Pair[K, V]]) DStream[V] {
 }
 
 // CountByWindow has, every slide, the number of records in the last window. It
-// has no record before the first data came, and 0 for an empty window later.
+// has no record before the first window that holds data, and 0 for an empty one
+// after it.
 func CountByWindow[T any](d DStream[T], name string, window, slide time.Duration) DStream[int64] {
 	ones := unkeyed(d, func(T) int64 { return 1 })
 	return valuesOf(reduceWindow(ones, "countByWindow", name, addInt64, subInt64, window, slide, []Option{Partitions(1)}))

@@ -11,8 +11,8 @@ import (
 // Window has, every slide, all records of d in the last window: of its batches
 // in (T-window, T], the oldest first. Early windows are partial. Both must be
 // positive multiples of d's slide; for a window at every batch of d pass
-// d.Slide(). What it may read
-// again of d is kept at d's storage level, in memory if none was set.
+// d.Slide(). What it may read again of d is kept at d's storage level, in memory
+// if none was set.
 func Window[T any](d DStream[T], window, slide time.Duration) DStream[T] {
 	slide = checkWindow(d, "window", window, slide)
 	keepForWindow(d)
@@ -73,8 +73,9 @@ func GroupByKeyAndWindow[K comparable, V any](d DStream[Pair[K, V]], window, sli
 // ReduceByWindow combines, every slide, all records in the last window by f,
 // which must be associative. With inv, the inverse of f (inv(f(a, b), b) == a), a
 // window is made of the one before, so its cost does not depend on its length;
-// it then has no record before the first data came, and one for an empty window
-// later. Without it, inv is nil, an empty window gives no record.
+// it then has no record before the first window that holds data, and one for
+// every empty window after it. Without it, inv is nil, an empty window gives no
+// record.
 func ReduceByWindow[T any](d DStream[T], name string, f, inv func(a, b T) T, window, slide time.Duration) DStream[T] {
 	all := unkeyed(d, func(v T) T { return v })
 	return valuesOf(reduceWindow(all, "reduceByWindow", name, f, inv, window, slide, []Option{Partitions(1)}))

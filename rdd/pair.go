@@ -17,6 +17,7 @@ type Pair[K comparable, V any] struct {
 // KV returns the pair of k and v.
 func KV[K comparable, V any](k K, v V) Pair[K, V] { return Pair[K, V]{k, v} }
 
+// String prints the pair as (key,value).
 func (p Pair[K, V]) String() string { return fmt.Sprintf("(%v,%v)", p.Key, p.Value) }
 
 // TidemillCodec tells the engine how to encode the pair.
@@ -53,6 +54,7 @@ func (o Opt[T]) Or(other T) T {
 	return other
 }
 
+// String prints the value, or none.
 func (o Opt[T]) String() string {
 	if o.OK {
 		return fmt.Sprint(o.Value)
@@ -110,6 +112,7 @@ type Joined[V, W any] struct {
 	Right W `parquet:"right"`
 }
 
+// String prints both sides as (left,right).
 func (j Joined[V, W]) String() string { return fmt.Sprintf("(%v,%v)", j.Left, j.Right) }
 
 // TidemillCodec tells the engine how to encode the value.

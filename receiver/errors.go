@@ -25,6 +25,7 @@ type FailedError struct {
 	Fatal  bool  // another start of the stream would fail too
 }
 
+// Error names the stream, the reason and what may be lost.
 func (e *FailedError) Error() string {
 	if e.Lost > 0 {
 		return fmt.Sprintf("receiver %q: %v; up to %d accepted records are lost", e.Stream, e.Err, e.Lost)

@@ -137,6 +137,7 @@ const (
 
 var kindNames = [...]string{"unknown", "started", "error", "restarting", "stopped", "failed"}
 
+// String gives the kind in one word.
 func (k EventKind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]

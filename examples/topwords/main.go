@@ -43,8 +43,8 @@ func app(embedded string) tidemill.App {
 			words := tidemill.FlatMap(lines, strings.FieldsSeq)
 			ones := tidemill.Map(words, func(w string) count { return tidemill.KV(w, 1) })
 			// Each batch is counted once and its counts are kept; a window adds up
-			// counts and never looks at lines again. There is no inverse function,
-			// so every window is added up anew.
+			// counts and never looks at lines again. No inverse function is
+			// given, so every window is added up anew.
 			counts := tidemill.ReduceByKeyAndWindow(ones, "counts", func(a, b int) int { return a + b }, nil, window, slide)
 			tidemill.Print(tidemill.TopN(counts, 10, byCount), "top", 10)
 			return nil
