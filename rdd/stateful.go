@@ -409,7 +409,7 @@ func MapState[K comparable, V, S, R any](r RDD[Pair[K, V]], m MapSpec[K, V, S, R
 		p := watch[Pair[K, V]](t, n, part)
 		x := stateMapper[K, V, S, R]{m: m, st: st.Map, sc: sc, out: out, at: at}
 		var failed error
-		err = in(t, part)(func(v Pair[K, V]) bool {
+		err = inBatches(in(t, part), st.Warm, func(v Pair[K, V]) bool {
 			p.enter(v)
 			r, ok := x.call(v.Key, Some(v.Value))
 			p.busy = false
@@ -434,6 +434,33 @@ func MapState[K comparable, V, S, R any](r RDD[Pair[K, V]], m MapSpec[K, V, S, R
 	})
 	n = r.scope.NewNode(spec)
 	return n
+}
+
+// inBatches hands the records of src to yield in their order, after warm was
+// told the keys of some of them ahead.
+func inBatches[K comparable, V any](src Iter[Pair[K, V]], warm func([]K), yield func(Pair[K, V]) bool) error {
+	var ahead [state.WarmBatch]Pair[K, V]
+	var keys [state.WarmBatch]K
+	n, more := 0, true
+	flush := func() {
+		warm(keys[:n])
+		for i := 0; i < n && more; i++ {
+			more = yield(ahead[i])
+		}
+		n = 0
+	}
+	err := src(func(v Pair[K, V]) bool {
+		ahead[n], keys[n] = v, v.Key
+		if n++; n == len(ahead) {
+			flush()
+		}
+		return more
+	})
+	if err != nil {
+		return err
+	}
+	flush()
+	return nil
 }
 
 // stateMapper runs one batch of mapWithState over one partition.

@@ -128,6 +128,9 @@ func (w *fileWriter) finish() ([]byte, error) {
 	binary.LittleEndian.PutUint32(b[13:], w.count)
 	binary.LittleEndian.PutUint32(b[17:], uint32(len(b)-fileHead))
 	binary.LittleEndian.PutUint32(b[21:], fileCRC(b))
+	if cap(b) > len(b)+len(b)/4 {
+		b = slices.Clone(b) // what is kept should not pin more than it says
+	}
 	return b, nil
 }
 

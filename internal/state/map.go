@@ -26,14 +26,15 @@ type Map[K comparable, S any] struct {
 	version base.BatchTime
 
 	// the running batch
-	running  base.BatchTime
-	appended int    // records at Begin: later ones need no undo but to be cut off
-	seqBegin uint64 // lastSeq at Begin
-	undo     []undo[S]
-	saved    []uint64 // a bit per record: its undo is taken
-	old      []byte   // encoded old values, in the order of undo
-	cutoff   base.BatchTime
-	buf      []byte
+	running   base.BatchTime
+	appended  int    // records at Begin: later ones need no undo but to be cut off
+	seqBegin  uint64 // lastSeq at Begin
+	undo      []undo[S]
+	saved     []uint64 // a bit per record: its undo is taken
+	old       []byte   // encoded old values, in the order of undo
+	cutoff    base.BatchTime
+	deltaSize int // a guess at the next one, from the last
+	buf       []byte
 }
 
 // cell is what a key has.
@@ -330,6 +331,7 @@ func sameBytes[S any](a, b *S) bool {
 // Delta encodes what the running batch changed.
 func (m *Map[K, S]) Delta() ([]byte, error) {
 	w := newFile(m.running, delta)
+	w.buf = slices.Grow(w.buf, m.deltaSize)
 	from := 0
 	for i := range m.undo {
 		u := &m.undo[i]
@@ -363,6 +365,7 @@ func (m *Map[K, S]) Delta() ([]byte, error) {
 			}
 		}
 	}
+	m.deltaSize = len(w.buf) + len(w.buf)/8
 	return w.finish()
 }
 

@@ -236,7 +236,7 @@ func (w *Window[K, V]) passes(k K, v V) bool { return w.spec.Filter == nil || w.
 
 // takeOut takes a pane out of the totals.
 func (w *Window[K, V]) takeOut(p *pane[K, V]) {
-	for _, r := range p.tb.Recs {
+	for r := range warmed(w.totals, p.tb) {
 		i, ok := w.totals.Find(r.Key)
 		if !ok {
 			continue
@@ -253,7 +253,7 @@ func (w *Window[K, V]) takeOut(p *pane[K, V]) {
 
 // takeIn adds a pane to the totals.
 func (w *Window[K, V]) takeIn(p *pane[K, V]) {
-	for _, r := range p.tb.Recs {
+	for r := range warmed(w.totals, p.tb) {
 		i, ok := w.totals.Find(r.Key)
 		if !ok {
 			w.totals.Insert(r.Key, total[V]{r.Value, 1})
