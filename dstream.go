@@ -103,6 +103,9 @@ func options(opts []Option) opOptions {
 
 // partitioner returns the placement that an operation's options ask for.
 func partitioner[K comparable](ssc *StreamingContext, what string, opts []Option) (p Partitioner[K]) {
+	if err := codec.CheckKey[K](); err != nil {
+		ssc.g.Errorf("%s: %w", what, err)
+	}
 	o := options(opts)
 	n := ssc.cfg.Parallelism
 	if o.hasParts {

@@ -37,8 +37,9 @@ type batchRun struct {
 	d    *Driver
 	plan *plan.Batch
 	info BatchInfo
-	// failed holds the data sets that failed in this run, and why.
+	// failed holds the data sets that failed in this run, why says of each.
 	failed  []base.DataSet
+	why     map[base.DataSet]error
 	outputs []base.UID
 	// applied holds the stateful operators that all their partitions advanced.
 	applied map[base.UID]bool
@@ -47,7 +48,7 @@ type batchRun struct {
 // runBatch runs the outputs of a batch in the order of declaration and ends
 // it in the log. Its error ends the job.
 func (d *Driver) runBatch(p *planned) error {
-	r := &batchRun{d: d, plan: p.plan, info: d.batchInfo(p.plan, p.at), applied: map[base.UID]bool{}}
+	r := &batchRun{d: d, plan: p.plan, info: d.batchInfo(p.plan, p.at), why: map[base.DataSet]error{}, applied: map[base.UID]bool{}}
 	t := p.plan.Time
 	r.info.Started = time.Now()
 	d.mu.Lock()
@@ -157,7 +158,7 @@ func (r *batchRun) output(i int, o *graph.Output) error {
 func (r *batchRun) failedBefore(op *plan.Op, t base.BatchTime) error {
 	for _, ds := range r.failed {
 		if ds.Time == t && dependsOn(op, ds.UID) {
-			return fmt.Errorf("data set %s, which it depends on, failed: %w", ds, r.info.Err)
+			return fmt.Errorf("data set %s, which it depends on, failed: %w", ds, r.why[ds])
 		}
 	}
 	return nil
@@ -220,6 +221,9 @@ func (r *batchRun) fail(o *graph.Output, node *plan.Node, err error) {
 	}
 	d.lmu.Unlock()
 	r.failed = append(r.failed, sets...)
+	for _, ds := range sets {
+		r.why[ds] = err
+	}
 	message := err.Error()
 	if task != nil && task.Stack != "" {
 		d.cfg.Log.Error("user code failed", "batch", r.plan.Time, "output", o.UID, "error", message, "stack", task.Stack)

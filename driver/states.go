@@ -299,6 +299,7 @@ func (r *batchRun) failOp(op *plan.Op, node *plan.Node, err error) {
 	r.d.lineage.Fail(own)
 	r.d.lmu.Unlock()
 	r.failed = append(r.failed, own)
+	r.why[own] = err
 }
 
 // withEmissions runs f, and again after emissions that it reads were lost with
