@@ -82,7 +82,8 @@ func eachPair(frames [][]byte, f func(k string, v int64)) {
 // touchSource gives batch i of the touches to batch i of the job.
 type touchSource struct {
 	*touches
-	next int
+	next  int
+	cycle bool // all batches come again, the first one too
 }
 
 func (*touchSource) Open(context.Context, tidemill.BatchTime) error { return nil }
@@ -91,7 +92,10 @@ func (s *touchSource) Planned(tidemill.BatchTime, plan.Input)       { s.next++ }
 
 func (s *touchSource) Plan(context.Context, tidemill.BatchTime, graph.Limit) (plan.Input, error) {
 	i := s.next
-	if i >= len(s.frames) {
+	switch {
+	case s.cycle:
+		i %= len(s.frames)
+	case i >= len(s.frames):
 		i = 1 + i%(len(s.frames)-1)
 	}
 	return plan.Input{Records: -1, Bytes: -1, Parts: stateParts, Data: []byte(strconv.Itoa(i))}, nil
@@ -353,5 +357,50 @@ func stateBenchmarks(match func(string) bool) (over bool, err error) {
 		}
 		fmt.Printf("window inverse, 30 slides, 100 000 records a slide over 100 000 keys\n  loop %7.2f ms/slide   engine %7.2f ms/slide   %s\n", loop.Seconds()*1e3, r.perBatch.Seconds()*1e3, verdict(ratio, 2.5))
 	}
+	if match("heap") {
+		ratio, first, last, err := heapGrowth()
+		if err != nil {
+			return over, err
+		}
+		fmt.Printf("heap      100 million random events over 1 M keys\n  after the first million %.0f MB, after all %.0f MB   %s\n", first/1e6, last/1e6, verdict(ratio, 1.5))
+	}
 	return over, nil
+}
+
+// heapGrowth compares the live heap after a hundred million events with that
+// after the first million, in which every key comes once.
+func heapGrowth() (ratio, first, last float64, err error) {
+	const keys, batches, kinds = 1_000_000, 100, 6
+	t := newTouches(keys, keys, kinds)
+	n := 0
+	ended := make(chan struct{})
+	ssc, err := tidemill.New(tidemill.App{Name: "heap", Build: func(ssc *tidemill.StreamingContext) error {
+		mapJob(tidemill.FromSource(ssc, "in", "touches", tidemill.Source[kv](&touchSource{touches: t, cycle: true})), func() {
+			switch n++; n {
+			case 1:
+				first = float64(liveHeap())
+			case batches:
+				last = float64(liveHeap())
+				close(ended)
+			}
+		})
+		return nil
+	}}, tidemill.Config{BatchInterval: 10 * time.Millisecond, TaskSlots: 1, Parallelism: stateParts})
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	base := float64(liveHeap())
+	if err := ssc.Start(context.Background()); err != nil {
+		return 0, 0, 0, err
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- ssc.AwaitTermination(context.Background()) }()
+	select {
+	case <-ended:
+	case err := <-failed:
+		return 0, 0, 0, err
+	}
+	_, err = ssc.Stop(context.Background(), false)
+	first, last = first-base, last-base
+	return last / first, first, last, err
 }

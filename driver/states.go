@@ -192,7 +192,7 @@ func (b *stateBook) due() []rpc.StatePart {
 		for _, f := range s.files[1:] {
 			deltas += f.Size
 		}
-		if len(s.files) > mergeDeltas || deltas > mergeBytes && deltas > 4*s.files[0].Size {
+		if len(s.files) > mergeDeltas || deltas > mergeBytes && deltas > s.files[0].Size {
 			s.merging = true
 			out = append(out, p)
 		}

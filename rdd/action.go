@@ -16,9 +16,15 @@ type Ops interface {
 	collect(t *Task, n *plan.Node, part, limit int) ([]byte, error)
 }
 
-type ops[T any] struct{}
+type ops[T any] struct {
+	frame frameOf // nil unless partitions are frames as they are
+}
 
-func (ops[T]) count(t *Task, n *plan.Node, part int) (int64, error) {
+func (o ops[T]) count(t *Task, n *plan.Node, part int) (int64, error) {
+	if o.frame != nil && n.Level == base.StorageNone && !t.spec.Checked {
+		f, err := o.frame(t, part)
+		return int64(f.Count), err
+	}
 	var c int64
 	err := Records[T](t, n, part)(func(T) bool { c++; return true })
 	return c, err

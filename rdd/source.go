@@ -60,17 +60,30 @@ func FromFrames[T any](scope *plan.Scope, kind string, c *codec.Codec[T], frames
 		header := f[:min(len(f), codec.MaxHeader)] // holds the checksum of the whole
 		extra = binary.LittleEndian.AppendUint64(extra, xxhash.Sum64(header))
 	}
-	return node(scope, plan.NodeSpec{Kind: kind, Parts: len(frames), Extra: string(extra)}, func(_ *Task, part int) Iter[T] {
+	return framed(scope, plan.NodeSpec{Kind: kind, Parts: len(frames), Extra: string(extra)}, c, func(_ *Task, part int) (codec.Frame, error) {
+		return codec.OpenFrame(frames[part])
+	})
+}
+
+// framed makes a node whose partitions are frames as they are. A frame without
+// a header stands for no records.
+func framed[T any](scope *plan.Scope, spec plan.NodeSpec, c *codec.Codec[T], frame frameOf) RDD[T] {
+	r := node(scope, spec, func(t *Task, part int) Iter[T] {
 		return func(yield func(T) bool) error {
-			f, err := codec.OpenFrame(frames[part])
-			if err != nil {
+			f, err := frame(t, part)
+			if err != nil || f.ID == "" {
 				return err
 			}
 			_, err = codec.EachInFrame(c, f, yield)
 			return err
 		}
 	})
+	r.n.Ops = ops[T]{frame: frame} // counted without being read
+	return r
 }
+
+// frameOf returns a partition as a frame.
+type frameOf func(t *Task, part int) (codec.Frame, error)
 
 // FromBlocks returns a data set with one partition per received block.
 func FromBlocks[T any](scope *plan.Scope, c *codec.Codec[T], blocks []plan.Block) RDD[T] {
@@ -79,26 +92,20 @@ func FromBlocks[T any](scope *plan.Scope, c *codec.Codec[T], blocks []plan.Block
 		extra += fmt.Sprintf("%s %t\n", b.ID, b.Lost)
 	}
 	batch := scope.Set.Time
-	return node(scope, plan.NodeSpec{Kind: "blocks", Parts: len(blocks), Extra: extra}, func(t *Task, part int) Iter[T] {
-		return func(yield func(T) bool) error {
-			b := blocks[part]
-			if b.Lost {
-				return nil // OnLostBlocks: skip; counted and logged by the driver
-			}
-			data, err := t.env.Block(t.ctx, batch, b)
-			if err != nil {
-				return err
-			}
-			if data == nil {
-				return nil // it was lost after it was planned, and the policy skips it
-			}
-			f, err := codec.TrustFrame(data)
-			if err != nil {
-				return fmt.Errorf("block %s: %w", b.ID, err)
-			}
-			_, err = codec.EachInFrame(c, f, yield)
-			return err
+	return framed(scope, plan.NodeSpec{Kind: "blocks", Parts: len(blocks), Extra: extra}, c, func(t *Task, part int) (codec.Frame, error) {
+		b := blocks[part]
+		if b.Lost {
+			return codec.Frame{}, nil // OnLostBlocks: skip; counted and logged by the driver
 		}
+		data, err := t.env.Block(t.ctx, batch, b)
+		if err != nil || data == nil { // nil: lost after it was planned, and the policy skips it
+			return codec.Frame{}, err
+		}
+		f, err := codec.TrustFrame(data)
+		if err != nil {
+			return f, fmt.Errorf("block %s: %w", b.ID, err)
+		}
+		return f, nil
 	})
 }
 

@@ -47,24 +47,17 @@ func AdvancePart(t *Task, n *plan.Node, part int) error {
 
 // Emitted returns the node that reads what an advancing node's tasks put aside.
 func Emitted[T any](scope *plan.Scope, adv *plan.Node) RDD[T] {
-	c := codec.For[T]()
-	return node(scope, plan.NodeSpec{Kind: plan.Emitted, Parts: adv.Parts, Partitioner: adv.Partitioner, Extra: fmt.Sprint(adv.Hash)}, func(t *Task, part int) Iter[T] {
-		return func(yield func(T) bool) error {
-			env, err := t.stateEnv()
-			if err != nil {
-				return err
-			}
-			frame, err := env.Emission(t.ctx, plan.CacheKey{Node: plan.ID{Set: scope.Set}, Part: part})
-			if err != nil {
-				return err
-			}
-			f, err := codec.OpenFrame(frame)
-			if err != nil {
-				return err
-			}
-			_, err = codec.EachInFrame(c, f, yield)
-			return err
+	spec := plan.NodeSpec{Kind: plan.Emitted, Parts: adv.Parts, Partitioner: adv.Partitioner, Extra: fmt.Sprint(adv.Hash)}
+	return framed(scope, spec, codec.For[T](), func(t *Task, part int) (codec.Frame, error) {
+		env, err := t.stateEnv()
+		if err != nil {
+			return codec.Frame{}, err
 		}
+		frame, err := env.Emission(t.ctx, plan.CacheKey{Node: plan.ID{Set: scope.Set}, Part: part})
+		if err != nil {
+			return codec.Frame{}, err
+		}
+		return codec.OpenFrame(frame)
 	})
 }
 
@@ -154,6 +147,7 @@ func UpdateState[K comparable, V, S any](r RDD[Pair[K, V]], u UpdateSpec[K, V, S
 		}
 		x := updater[K, V, S]{t: t, u: u, st: st.Map, sc: sc, groups: groups, out: codec.NewFrameWriter(codec.For[Pair[K, S]]())}
 		x.p = watch[K](t, n, part)
+		x.match()
 		if u.Whole != nil {
 			err = x.whole(part)
 		} else {
@@ -183,14 +177,27 @@ type updater[K comparable, V, S any] struct {
 	groups *state.Table[K, updates[V]]
 	out    *codec.FrameWriter[Pair[K, S]]
 	p      *probeOf[K]
+	// of holds, for each entry of the state, 1 + the number of its group, so that
+	// a visit of every key looks none up.
+	of []int32
 }
 
-// values returns the batch's values of k and marks them as used.
-func (x *updater[K, V, S]) values(k K) []V {
-	if i, _ := x.groups.Find(k); i >= 0 {
-		g := &x.groups.Recs[i].Value
-		g.used = true
-		return g.values
+// match finds the entries that have values.
+func (x *updater[K, V, S]) match() {
+	x.of = make([]int32, x.st.Records())
+	for i := range x.groups.Recs {
+		g := &x.groups.Recs[i]
+		if rec, ok := x.st.Find(g.Key); ok {
+			x.of[rec] = int32(i + 1)
+			g.Value.used = true
+		}
+	}
+}
+
+// values returns the batch's values of an entry's key.
+func (x *updater[K, V, S]) values(rec int) []V {
+	if i := x.of[rec]; i > 0 {
+		return x.groups.Recs[i-1].Value.values
 	}
 	return nil
 }
@@ -206,20 +213,15 @@ func (x *updater[K, V, S]) old(rec int) S {
 // each calls Update for every key that has state or values.
 func (x *updater[K, V, S]) each() error {
 	at := x.t.spec.Batch
-	had := x.st.Records()
 	var err error
-	for rec := range had {
+	for rec := range x.of {
 		if !x.st.Live(rec) {
 			continue
 		}
 		k := x.st.Key(rec)
-		values := []V(nil)
-		if len(x.groups.Recs) > 0 {
-			values = x.values(k)
-		}
 		old := x.old(rec)
 		x.p.enter(k)
-		now := x.u.Update(at, k, values, Some(old))
+		now := x.u.Update(at, k, x.values(rec), Some(old))
 		x.p.busy = false
 		if !now.OK {
 			x.st.Remove(rec)
@@ -294,12 +296,12 @@ func (x *updater[K, V, S]) whole(part int) error {
 // rows gives user code every key that has state or values.
 func (x *updater[K, V, S]) rows() iter.Seq[StateRow[K, V, S]] {
 	return func(yield func(StateRow[K, V, S]) bool) {
-		for rec := range x.st.Records() {
+		for rec := range x.of {
 			if !x.st.Live(rec) {
 				continue
 			}
 			k := x.st.Key(rec)
-			if !yield(StateRow[K, V, S]{k, x.values(k), Some(x.old(rec))}) {
+			if !yield(StateRow[K, V, S]{k, x.values(rec), Some(x.old(rec))}) {
 				return
 			}
 		}

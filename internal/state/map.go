@@ -30,10 +30,10 @@ type Map[K comparable, S any] struct {
 	appended  int    // records at Begin: later ones need no undo but to be cut off
 	seqBegin  uint64 // lastSeq at Begin
 	undo      []undo[S]
-	saved     []uint64 // a bit per record: its undo is taken
-	old       []byte   // encoded old values, in the order of undo
-	cutoff    base.BatchTime
-	deltaSize int // a guess at the next one, from the last
+	saved     []uint64       // a bit per record: its undo is taken
+	old       []byte         // encoded old values, in the order of undo
+	cutoff    base.BatchTime // the latest that Expired was asked for
+	deltaSize int            // a guess at the next one, from the last
 	buf       []byte
 }
 
@@ -299,7 +299,7 @@ func (m *Map[K, S]) endBatch() {
 	}
 	clear(m.undo)
 	m.undo, m.old = emptied(m.undo), emptied(m.old)
-	m.running, m.cutoff = 0, gone
+	m.running = 0
 }
 
 // emptied returns s without its elements, and without its memory if they took
@@ -420,11 +420,13 @@ func (m *Map[K, S]) Load(data []byte, keep func(K) bool) error {
 			return nil
 		}
 		i, slot := m.tb.Find(k)
-		if i >= 0 && (e.dead || m.tb.Recs[i].Value.seq != e.seq) {
-			m.unlink(i) // gone, or gone and come again at the end
-			i, slot = m.tb.Find(k)
+		if i >= 0 && m.tb.Recs[i].Value.seq != e.seq {
+			return fmt.Errorf("state file: %w: key %v has entries %d and %d", base.ErrCorrupt, k, m.tb.Recs[i].Value.seq, e.seq)
 		}
 		if e.dead {
+			if i >= 0 {
+				m.unlink(i)
+			}
 			return nil
 		}
 		val := e.val

@@ -311,3 +311,36 @@ func TestVersionsOfAnEmptyPart(t *testing.T) {
 		t.Errorf("version %d of nothing", again.Version())
 	}
 }
+
+// TestARunAgainGivesTheSameDelta, to the byte (Invariant 6).
+func TestARunAgainGivesTheSameDelta(t *testing.T) {
+	m, w := newKeyed[string, []string](true), sumWindow(true)
+	for now := second; now <= 4*second; now += second {
+		run := func(keys int64) [2]string {
+			m.Begin(now)
+			w.Begin(now)
+			for i := range keys {
+				k := fmt.Sprint(int64(now/second) + i)
+				if rec, ok := m.Find(k); ok {
+					m.Set(rec, append(m.Open(rec), k))
+				} else {
+					m.Insert(k, nil)
+				}
+				if err := w.Add(k, i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if w.Emits(now) {
+				w.Emit(func(string, int64) bool { return true })
+			}
+			return [2]string{string(must(m.Delta())), string(must(w.Delta()))}
+		}
+		first := run(3)
+		run(5)
+		if again := run(3); again != first {
+			t.Errorf("at %s: %x, again %x", now, first, again)
+		}
+		m.Commit()
+		w.Commit()
+	}
+}

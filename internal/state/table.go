@@ -137,8 +137,8 @@ func (tb *Table[K, V]) Link(i int) {
 	}
 }
 
-// Compact drops the records for which keep returns false, which must be
-// unlinked, and keeps the order of the others.
+// Compact drops the records for which keep returns false, unlinked or not, and
+// keeps the order of the others.
 func (tb *Table[K, V]) Compact(keep func(*V) bool) {
 	n := 0
 	for i := range tb.Recs {

@@ -114,6 +114,7 @@ func runTable(t *rapid.T, hash func(int) uint64) {
 					t.Fatalf("record %d is of key %d, dead %t, want %d", i, r.Key, r.Value.dead, k)
 				}
 			}
+			tb.Warm([]int{1, 2, 3, 0}) // changes nothing
 			for k := range 91 {
 				v, ok := oracle[k]
 				if i := find(k); (i >= 0) != ok || ok && tb.Recs[i].Value.val != v {
@@ -172,5 +173,46 @@ func TestTableGivesMemoryBack(t *testing.T) {
 	tb.Compact(func(v *int) bool { return *v < 10 })
 	if len(tb.Recs) != 10 || cap(tb.Recs) > 100 || tb.Slots() != 64 {
 		t.Errorf("%d records, room for %d, %d slots", len(tb.Recs), cap(tb.Recs), tb.Slots())
+	}
+}
+
+// TestTableSizeFollowsItsKeys, not how often they came and went.
+func TestTableSizeFollowsItsKeys(t *testing.T) {
+	for name, empty := range map[string]func(*state.Table[int, int]){
+		"unlink": func(tb *state.Table[int, int]) {
+			for i := range tb.Recs {
+				if tb.Recs[i].Value == 1 {
+					tb.Unlink(i)
+					tb.Recs[i].Value = 0
+				}
+			}
+		},
+		"compact": func(tb *state.Table[int, int]) {
+			tb.Compact(func(*int) bool { return false })
+		},
+		"reset": func(tb *state.Table[int, int]) { tb.Reset() },
+		"unlink and link": func(tb *state.Table[int, int]) {
+			for range 50 {
+				for i := range tb.Recs {
+					tb.Unlink(i)
+				}
+				for i := range tb.Recs {
+					tb.Link(i)
+				}
+			}
+			tb.Reset()
+		},
+	} {
+		tb := state.NewTable[int, int](0)
+		for range 20 {
+			for k := range 40 {
+				_, slot := tb.Find(k)
+				tb.Add(slot, k, 1)
+			}
+			empty(tb)
+		}
+		if tb.Slots() != 64 {
+			t.Errorf("%s: %d slots for 40 keys", name, tb.Slots())
+		}
 	}
 }

@@ -35,6 +35,9 @@ func sums(k kind[int64]) reducer[int64] {
 func bags(k kind[map[string]int]) reducer[map[string]int] {
 	add := func(sign int) func(a, b map[string]int) map[string]int {
 		return func(a, b map[string]int) map[string]int {
+			if len(a) == 0 && sign > 0 {
+				return b // which is then changed in place
+			}
 			for w, n := range b {
 				if a[w] += sign * n; a[w] == 0 {
 					delete(a, w)
