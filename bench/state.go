@@ -83,7 +83,7 @@ func eachPair(frames [][]byte, f func(k string, v int64)) {
 type touchSource struct {
 	*touches
 	next  int
-	cycle bool // all batches come again, the first one too
+	order func(batch int) int // which of the frames a batch of the job, from 0, gets; nil: all, then all but the first again
 }
 
 func (*touchSource) Open(context.Context, tidemill.BatchTime) error { return nil }
@@ -93,8 +93,8 @@ func (s *touchSource) Planned(tidemill.BatchTime, plan.Input)       { s.next++ }
 func (s *touchSource) Plan(context.Context, tidemill.BatchTime, graph.Limit) (plan.Input, error) {
 	i := s.next
 	switch {
-	case s.cycle:
-		i %= len(s.frames)
+	case s.order != nil:
+		i = s.order(i)
 	case i >= len(s.frames):
 		i = 1 + i%(len(s.frames)-1)
 	}
@@ -372,14 +372,25 @@ func stateBenchmarks(match func(string) bool) (over bool, err error) {
 func heapGrowth() (ratio, first, last float64, err error) {
 	const keys, batches, kinds = 1_000_000, 100, 6
 	t := newTouches(keys, keys, kinds)
+	t.frames = append(t.frames, pairFrames(0, nil))
+	// Both times the heap is measured in a batch without input, after another.
+	order := func(b int) int {
+		switch {
+		case b == 0:
+			return 0
+		case b <= 2 || b > batches+1:
+			return kinds + 1
+		}
+		return 1 + b%kinds
+	}
 	n := 0
 	ended := make(chan struct{})
 	ssc, err := tidemill.New(tidemill.App{Name: "heap", Build: func(ssc *tidemill.StreamingContext) error {
-		mapJob(tidemill.FromSource(ssc, "in", "touches", tidemill.Source[kv](&touchSource{touches: t, cycle: true})), func() {
+		mapJob(tidemill.FromSource(ssc, "in", "touches", tidemill.Source[kv](&touchSource{touches: t, order: order})), func() {
 			switch n++; n {
-			case 1:
+			case 3:
 				first = float64(liveHeap())
-			case batches:
+			case batches + 4:
 				last = float64(liveHeap())
 				close(ended)
 			}

@@ -344,3 +344,33 @@ func TestEmitStopsWhenToldTo(t *testing.T) {
 		}
 	}
 }
+
+// TestInverseMayReturnItsSecondArgument: what it is given is a copy, so a later
+// change in place doesn't reach the pane that a rollback brings back.
+func TestInverseMayReturnItsSecondArgument(t *testing.T) {
+	w := state.NewWindow(codec.For[string](), codec.For[[]int64](), state.WindowSpec[string, []int64]{
+		Window: 2 * time.Second, Slide: time.Second,
+		Reduce: func(a, b []int64) []int64 { a[0] += b[0]; return a },
+		Inverse: func(a, b []int64) []int64 {
+			if a[0] -= b[0]; a[0] == b[0] {
+				return b
+			}
+			return a
+		},
+	})
+	for i, v := range []int64{5, 5, 1} {
+		for range 2 {
+			w.Begin(second * base.BatchTime(i+1))
+			if err := w.Add("k", []int64{v}); err != nil {
+				t.Fatal(err)
+			}
+			w.Emit(func(_ string, got []int64) bool {
+				if want := []int64{5, 10, 6}[i]; got[0] != want {
+					t.Errorf("batch %d: %d, want %d", i+1, got[0], want)
+				}
+				return true
+			})
+		}
+		w.Commit()
+	}
+}
