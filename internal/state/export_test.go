@@ -34,7 +34,7 @@ type Entry struct {
 
 // Entries lists what is in a state file.
 func Entries(b []byte) (t base.BatchTime, out []Entry, err error) {
-	t, err = eachEntry(b, func(e entry) error {
+	t, err = eachEntry(b, func(Schema) error { return nil }, func(e entry) error {
 		out = append(out, Entry{e.seq, e.at, e.dead, string(e.key), string(e.val)})
 		return nil
 	})
@@ -43,7 +43,12 @@ func Entries(b []byte) (t base.BatchTime, out []Entry, err error) {
 
 // FileOf makes a state file of any entries.
 func FileOf(t base.BatchTime, kind byte, entries ...Entry) []byte {
-	w := newFile(t, fileKind(kind))
+	return FileWith(Schema{Key: "string", Value: "[]string"}, t, kind, entries...)
+}
+
+// FileWith makes a state file of any schema and entries.
+func FileWith(s Schema, t base.BatchTime, kind byte, entries ...Entry) []byte {
+	w := newFile(t, fileKind(kind), s)
 	for _, e := range entries {
 		w.add(entry{seq: e.Seq, at: e.At, dead: e.Dead, key: []byte(e.Key), val: []byte(e.Val)})
 	}
@@ -56,7 +61,12 @@ func FileOf(t base.BatchTime, kind byte, entries ...Entry) []byte {
 
 // WindowFileOf makes a window file of one contribution.
 func WindowFileOf(t, end base.BatchTime, count int, data string) []byte {
-	return windowFile(delta, t, emission{}, []contribution{{end, count, []byte(data)}}, nil)
+	return WindowFileWith(Schema{Key: "string", Value: "int64 over 3s every 2s"}, t, end, count, data)
+}
+
+// WindowFileWith makes a window file of any schema and one contribution.
+func WindowFileWith(s Schema, t, end base.BatchTime, count int, data string) []byte {
+	return windowFile(delta, s, t, emission{}, []contribution{{end, count, []byte(data)}}, nil)
 }
 
 // TotalsOf returns the state file in a window file.

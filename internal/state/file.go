@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"math"
@@ -18,9 +19,12 @@ import (
 //	4       1      kind: 1 snapshot, 2 delta
 //	5       8      batch time, milliseconds, little endian
 //	13      4      entry count, little endian
-//	17      4      length of the entries in bytes, little endian
+//	17      4      length of the rest in bytes, little endian
 //	21      4      CRC32C of everything but itself, little endian
-//	25      ...    entries
+//	25      ...    schema, then entries
+//
+// The schema is: length (uvarint) and codec id of the keys, the same of the
+// values, and the user's version (varint).
 //
 // An entry is: sequence number (uvarint), flags (1 byte: 1 = removed),
 // last-update time (varint, absent if removed), key length (uvarint), key,
@@ -86,12 +90,13 @@ type fileWriter struct {
 	key, val []byte // scratch of the caller
 }
 
-func newFile(t base.BatchTime, kind fileKind) *fileWriter {
+func newFile(t base.BatchTime, kind fileKind, s Schema) *fileWriter {
 	w := &fileWriter{buf: make([]byte, fileHead, 256)}
 	copy(w.buf, fileMagic)
 	w.buf[3] = fileVersion
 	w.buf[4] = byte(kind)
 	binary.LittleEndian.PutUint64(w.buf[5:], uint64(t))
+	w.buf = s.appendTo(w.buf)
 	return w
 }
 
@@ -146,9 +151,9 @@ func fileCRC(b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(b[:21], castagnoli), castagnoli, b[fileHead:])
 }
 
-// eachEntry checks a file (Invariants 8 and 12) and hands out its entries,
-// which are views of it. It returns the file's batch time.
-func eachEntry(b []byte, visit func(entry) error) (base.BatchTime, error) {
+// eachEntry checks a file (Invariants 8 and 12) and hands out its schema and
+// its entries, which are views of it. It returns the file's batch time.
+func eachEntry(b []byte, open func(Schema) error, visit func(entry) error) (base.BatchTime, error) {
 	if len(b) < fileHead || string(b[:3]) != fileMagic {
 		return 0, fmt.Errorf("state file: %w: no header", base.ErrCorrupt)
 	}
@@ -157,7 +162,7 @@ func eachEntry(b []byte, visit func(entry) error) (base.BatchTime, error) {
 	}
 	count, size := binary.LittleEndian.Uint32(b[13:]), binary.LittleEndian.Uint32(b[17:])
 	if size > maxFile || int(size) != len(b)-fileHead {
-		return 0, fmt.Errorf("state file: %w: it says %d bytes of entries, there are %d", base.ErrCorrupt, size, len(b)-fileHead)
+		return 0, fmt.Errorf("state file: %w: it says %d bytes of schema and entries, there are %d", base.ErrCorrupt, size, len(b)-fileHead)
 	}
 	if got, want := fileCRC(b), binary.LittleEndian.Uint32(b[21:]); got != want {
 		return 0, fmt.Errorf("state file: %w: checksum is %08x, its header says %08x", base.ErrCorrupt, got, want)
@@ -168,6 +173,13 @@ func eachEntry(b []byte, visit func(entry) error) (base.BatchTime, error) {
 	}
 	t := base.BatchTime(binary.LittleEndian.Uint64(b[5:]))
 	r := reader{b: b[fileHead:]}
+	schema := r.schema()
+	if r.bad {
+		return 0, fmt.Errorf("state file: %w: its schema ends early", base.ErrCorrupt)
+	}
+	if err := open(schema); err != nil {
+		return 0, err
+	}
 	last := uint64(0)
 	for range count {
 		start := r.b
@@ -253,14 +265,22 @@ func Merge(files [][]byte) ([]byte, error) {
 	var o order
 	var c changes
 	var old []byte // the snapshot
+	var schemas []Schema
 	size := fileHead
+	open := func(s Schema) error {
+		if len(schemas) > 0 && s != schemas[0] {
+			return &SchemaError{File: schemas[0], Program: s}
+		}
+		schemas = append(schemas, s)
+		return nil
+	}
 	for _, f := range files {
 		visit := func(e entry) error { c.add(e); return nil }
 		if len(f) > 4 && fileKind(f[4]) == snapshot {
 			old, visit = f, func(entry) error { return nil }
 			size += len(f)
 		}
-		if _, err := eachEntry(f, visit); err != nil {
+		if _, err := eachEntry(f, open, visit); err != nil {
 			return nil, err
 		}
 		if err := o.next(f); err != nil {
@@ -268,10 +288,13 @@ func Merge(files [][]byte) ([]byte, error) {
 		}
 	}
 	c.sort()
-	w := newFile(o.last, snapshot)
+	if len(schemas) == 0 {
+		return nil, errors.New("state: there are no files to merge")
+	}
+	w := newFile(o.last, snapshot, schemas[0])
 	w.buf = slices.Grow(w.buf, size)
 	if old != nil {
-		_, err := eachEntry(old, func(e entry) error {
+		_, err := eachEntry(old, open, func(e entry) error {
 			c.writeBelow(w, e.seq)
 			if !c.has(e.seq) {
 				w.addRaw(e)

@@ -167,8 +167,8 @@ func TestFileLayout(t *testing.T) {
 	m.Begin(301)
 	m.Remove(0)
 	m.Insert("a", -1)
-	body := "\x01\x01\x05\x04tide" + "\x02\x00\xda\x04\x02\x01a\x01\x01"
-	want := "TMS\x01\x02" + "\x2d\x01\x00\x00\x00\x00\x00\x00" + "\x02\x00\x00\x00" + "\x11\x00\x00\x00" + "????" + body
+	body := "\x06string" + "\x05int64" + "\x00" + "\x01\x01\x05\x04tide" + "\x02\x00\xda\x04\x02\x01a\x01\x01"
+	want := "TMS\x01\x02" + "\x2d\x01\x00\x00\x00\x00\x00\x00" + "\x02\x00\x00\x00" + "\x1f\x00\x00\x00" + "????" + body
 	got := must(m.Delta())
 	if d := string(got[:21]) + "????" + string(got[25:]); d != want {
 		t.Errorf("state file\n%x, want\n%x", d, want)
@@ -186,7 +186,7 @@ func TestFileLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	want = "TMW\x01\x02" + "\xd0\x07\x00\x00\x00\x00\x00\x00" + "\xd0\x07\x00\x00\x00\x00\x00\x00" + "\x18\xfc\xff\xff\xff\xff\xff\xff" + "????" +
-		"\x01" + "\xa0\x1f\x01\x03" + "\x01a\x01" + "\x01" + string(totals)
+		"\x06string" + "\x16int64 over 3s every 2s" + "\x00" + "\x01" + "\xa0\x1f\x01\x03" + "\x01a\x01" + "\x01" + string(totals)
 	if d := string(got[:29]) + "????" + string(got[33:]); d != want {
 		t.Errorf("window file\n%x, want\n%x", d, want)
 	}
@@ -267,11 +267,11 @@ func TestWhatNoWriterWritesIsRefused(t *testing.T) {
 		"more than a key":           state.FileOf(5, 2, with(func(e *state.Entry) { e.Key += "b" })),
 		"more than a value":         state.FileOf(5, 2, with(func(e *state.Entry) { e.Val += "b" })),
 		"half a value":              state.FileOf(5, 2, with(func(e *state.Entry) { e.Val = "\x04\x02a" })),
-		"a flag that nobody knows":  sealed(state.FileOf(5, 2, one), func(b []byte) { b[26] = 2 }),
+		"a flag that nobody knows":  sealed(state.FileOf(5, 2, one), func(b []byte) { b[26+17] = 2 }),
 		"a count above the entries": sealed(state.FileOf(5, 2, one), func(b []byte) { b[13] = 2 }),
 		"a huge count":              sealed(state.FileOf(5, 2, one), func(b []byte) { b[16] = 0xff }),
 		"a count below the entries": sealed(state.FileOf(5, 2, one), func(b []byte) { b[13] = 0 }),
-		"a huge key":                sealed(state.FileOf(5, 2, one), func(b []byte) { b[28] = 0x7f }),
+		"a huge key":                sealed(state.FileOf(5, 2, one), func(b []byte) { b[28+17] = 0x7f }),
 	} {
 		if err := restores("", b); !errors.Is(err, base.ErrCorrupt) {
 			t.Errorf("%s: %v, want ErrCorrupt", name, err)
@@ -285,7 +285,7 @@ func TestWhatNoWriterWritesIsRefused(t *testing.T) {
 		"a negative count":     state.WindowFileOf(5000, 5000, -1, "\x01a\x02"),
 		"kind 3":               sealed(state.WindowFileOf(5000, 5000, 1, "\x01a\x02"), func(b []byte) { b[4] = 3 }),
 		"totals that are none": sealed(state.WindowFileOf(5000, 5000, 1, "\x01a\x02"), func(b []byte) { b[len(b)-1] = 2 }),
-		"a huge number":        sealed(state.WindowFileOf(5000, 5000, 1, "\x01a\x02"), func(b []byte) { b[33] = 0x7f }),
+		"a huge number":        sealed(state.WindowFileOf(5000, 5000, 1, "\x01a\x02"), func(b []byte) { b[33+31] = 0x7f }),
 		"bytes at the end":     sealed(append(state.WindowFileOf(5000, 5000, 1, "\x01a\x02"), 0), func([]byte) {}),
 	} {
 		if err := restores("window-", b); !errors.Is(err, base.ErrCorrupt) {
@@ -303,14 +303,16 @@ func TestWhatNoWriterWritesIsRefused(t *testing.T) {
 		}
 	}
 	nan := "\x01\x00\x00\x00\x00\x00\xf8\x7f"
-	m := newKeyed[float64, int64](false)
-	if err := m.Restore([][]byte{state.FileOf(5, 2, state.Entry{Seq: 1, Key: nan, Val: "\x02"})}); !errors.Is(err, base.ErrCorrupt) {
+	m := newKeyed[float64, []string](false)
+	f := state.FileWith(state.Schema{Key: "float64", Value: "[]string"}, 5, 2, state.Entry{Seq: 1, Key: nan, Val: "\x00"})
+	if err := m.Restore([][]byte{f}); !errors.Is(err, base.ErrCorrupt) {
 		t.Errorf("a NaN key: %v, want ErrCorrupt", err)
 	}
 	w := state.NewWindow(codec.For[float64](), codec.For[int64](), state.WindowSpec[float64, int64]{
 		Window: second.Sub(0), Slide: second.Sub(0), Reduce: func(a, b int64) int64 { return a + b },
 	})
-	if err := w.Restore([][]byte{state.WindowFileOf(5000, 5000, 1, nan+"\x02")}); !errors.Is(err, base.ErrCorrupt) {
+	f = state.WindowFileWith(state.Schema{Key: "float64", Value: "int64 over 1s every 1s"}, 5000, 5000, 1, nan+"\x02")
+	if err := w.Restore([][]byte{f}); !errors.Is(err, base.ErrCorrupt) {
 		t.Errorf("a NaN key in a window: %v, want ErrCorrupt", err)
 	}
 	descending := [][]byte{state.WindowFileOf(5000, 5000, 1, "\x01a\x02"), state.WindowFileOf(6000, 4000, 1, "\x01a\x02")}
@@ -366,7 +368,7 @@ func cut(b []byte, n int) []byte { return b[:len(b)-n] }
 func TestATruncatedFileSaysByHowMuch(t *testing.T) {
 	b := state.FileOf(5, 1, state.Entry{Seq: 1, Key: "\x01a", Val: "\x00"})
 	err := restores("", cut(b, 3))
-	if err == nil || !strings.Contains(err.Error(), "8 bytes of entries, there are 5") {
+	if err == nil || !strings.Contains(err.Error(), "25 bytes of schema and entries, there are 22") {
 		t.Errorf("error %v", err)
 	}
 }

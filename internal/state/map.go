@@ -33,7 +33,9 @@ type Map[K comparable, S any] struct {
 	saved     []uint64       // a bit per record: its undo is taken
 	old       []byte         // encoded old values, in the order of undo
 	cutoff    base.BatchTime // the latest that Expired was asked for
-	deltaSize int            // a guess at the next one, from the last
+	schema    Schema
+	from      []Migration[S]
+	deltaSize int // a guess at the next one, from the last
 	buf       []byte
 }
 
@@ -59,7 +61,7 @@ type undo[S any] struct {
 // update and finds entries by it; updates of another that don't change the
 // value are none.
 func NewMap[K comparable, S any](kc *codec.Codec[K], sc *codec.Codec[S], timed bool) *Map[K, S] {
-	return &Map[K, S]{kc: kc, sc: sc, tb: NewTable[K, cell[S]](0), timed: timed, cutoff: gone}
+	return &Map[K, S]{kc: kc, sc: sc, tb: NewTable[K, cell[S]](0), timed: timed, cutoff: gone, schema: Schema{Key: kc.ID, Value: sc.ID}}
 }
 
 // Len returns the number of keys.
@@ -330,7 +332,7 @@ func sameBytes[S any](a, b *S) bool {
 
 // Delta encodes what the running batch changed.
 func (m *Map[K, S]) Delta() ([]byte, error) {
-	w := newFile(m.running, delta)
+	w := newFile(m.running, delta, m.schema)
 	w.buf = slices.Grow(w.buf, m.deltaSize)
 	from := 0
 	for i := range m.undo {
@@ -371,7 +373,7 @@ func (m *Map[K, S]) Delta() ([]byte, error) {
 
 // Snapshot encodes all entries.
 func (m *Map[K, S]) Snapshot() ([]byte, error) {
-	w := newFile(m.version, snapshot)
+	w := newFile(m.version, snapshot, m.schema)
 	for i := range m.tb.Recs {
 		if m.Live(i) {
 			if err := m.put(w, &m.tb.Recs[i], nil); err != nil {
@@ -408,7 +410,12 @@ func (m *Map[K, S]) put(w *fileWriter, r *Record[K, cell[S]], was []byte) error 
 // they were made. keep, if not nil, says which keys belong here. After an
 // error the map is good for nothing.
 func (m *Map[K, S]) Load(data []byte, keep func(K) bool) error {
-	t, err := eachEntry(data, func(e entry) error {
+	var read func([]byte) (S, error)
+	open := func(s Schema) (err error) {
+		read, err = m.reading(s)
+		return err
+	}
+	t, err := eachEntry(data, open, func(e entry) error {
 		k, err := readAll(m.kc, e.key)
 		if err != nil {
 			return err
@@ -433,7 +440,7 @@ func (m *Map[K, S]) Load(data []byte, keep func(K) bool) error {
 		if !m.sc.Plain {
 			val = slices.Clone(val) // what is read may be views of it
 		}
-		v, err := readAll(m.sc, val)
+		v, err := read(val)
 		if err != nil {
 			return err
 		}

@@ -25,10 +25,11 @@ type WindowSpec[K comparable, V any] struct {
 // Window is the state of a reducing window: panes of length gcd(window,
 // slide), and with an inverse the totals of the last emitted window.
 type Window[K comparable, V any] struct {
-	spec WindowSpec[K, V]
-	pane time.Duration
-	kc   *codec.Codec[K]
-	vc   *codec.Codec[V]
+	spec   WindowSpec[K, V]
+	pane   time.Duration
+	kc     *codec.Codec[K]
+	schema Schema
+	vc     *codec.Codec[V]
 
 	panes   []*pane[K, V] // ascending by end
 	totals  *Map[K, total[V]]
@@ -82,6 +83,8 @@ type paneUndo[V any] struct {
 // NewWindow returns an empty window.
 func NewWindow[K comparable, V any](kc *codec.Codec[K], vc *codec.Codec[V], spec WindowSpec[K, V]) *Window[K, V] {
 	w := &Window[K, V]{spec: spec, pane: gcd(spec.Window, spec.Slide), kc: kc, vc: vc}
+	// A window of other lengths has other panes, so its state is of no use.
+	w.schema = Schema{Key: kc.ID, Value: fmt.Sprintf("%s over %v every %v", vc.ID, spec.Window, spec.Slide)}
 	if spec.Inverse != nil {
 		w.totals = NewMap(kc, totalCodec(vc), false)
 	}
@@ -367,7 +370,7 @@ func (w *Window[K, V]) Delta() ([]byte, error) {
 			return nil, err
 		}
 	}
-	return windowFile(delta, w.running, w.last, parts, totals), nil
+	return windowFile(delta, w.schema, w.running, w.last, parts, totals), nil
 }
 
 // Snapshot implements [Part].
@@ -395,7 +398,7 @@ func (w *Window[K, V]) Snapshot() ([]byte, error) {
 			return nil, err
 		}
 	}
-	return windowFile(snapshot, w.version, w.last, parts, totals), nil
+	return windowFile(snapshot, w.schema, w.version, w.last, parts, totals), nil
 }
 
 // Restore implements [Part].
@@ -409,6 +412,9 @@ func (w *Window[K, V]) Restore(files [][]byte) error {
 		}
 		if err := o.next(f); err != nil {
 			return err
+		}
+		if p.schema != w.schema {
+			return &SchemaError{File: p.schema, Program: w.schema}
 		}
 		if (p.totals != nil) != (w.totals != nil) {
 			return fmt.Errorf("window file: totals: %t, this window has them: %t", p.totals != nil, w.totals != nil)

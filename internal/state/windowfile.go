@@ -17,7 +17,8 @@ import (
 //	13      8      end of the last emitted window, 0 if there was none
 //	21      8      its begin: panes that end at or before it are gone
 //	29      4      CRC32C of everything but itself, little endian
-//	33      ...    number of contributions (uvarint); of each: pane end
+//	33      ...    schema, as in a state file;
+//	               number of contributions (uvarint); of each: pane end
 //	               (varint), record count (uvarint), length (uvarint), pairs;
 //	               then a flag byte (1: totals follow), and the totals' state file
 const (
@@ -42,7 +43,7 @@ func held(parts []contribution, last emission) []contribution {
 	return parts
 }
 
-func windowFile(kind fileKind, t base.BatchTime, last emission, parts []contribution, totals []byte) []byte {
+func windowFile(kind fileKind, s Schema, t base.BatchTime, last emission, parts []contribution, totals []byte) []byte {
 	b := make([]byte, windowHead, 256)
 	copy(b, windowMagic)
 	b[3] = windowVersion
@@ -50,6 +51,7 @@ func windowFile(kind fileKind, t base.BatchTime, last emission, parts []contribu
 	binary.LittleEndian.PutUint64(b[5:], uint64(t))
 	binary.LittleEndian.PutUint64(b[13:], uint64(last.at))
 	binary.LittleEndian.PutUint64(b[21:], uint64(last.cut))
+	b = s.appendTo(b)
 	b = binary.AppendUvarint(b, uint64(len(parts)))
 	for _, c := range parts {
 		b = binary.AppendVarint(b, int64(c.end))
@@ -72,6 +74,7 @@ func windowCRC(b []byte) uint32 {
 
 // windowParts is an opened window file; its bytes are views.
 type windowParts struct {
+	schema Schema
 	t      base.BatchTime
 	last   emission
 	parts  []contribution
@@ -96,6 +99,7 @@ func openWindowFile(b []byte) (windowParts, error) {
 	p.t = base.BatchTime(binary.LittleEndian.Uint64(b[5:]))
 	p.last = emission{base.BatchTime(binary.LittleEndian.Uint64(b[13:])), base.BatchTime(binary.LittleEndian.Uint64(b[21:]))}
 	r := reader{b: b[windowHead:]}
+	p.schema = r.schema()
 	for n := r.uvarint(); n > 0 && !r.bad; n-- {
 		c := contribution{end: base.BatchTime(r.varint())}
 		count := r.uvarint()
@@ -121,11 +125,15 @@ func MergeWindows(files [][]byte) ([]byte, error) {
 	var o order
 	var all windowParts
 	var totals [][]byte
-	for _, f := range files {
+	for i, f := range files {
 		p, err := openWindowFile(f)
 		if err != nil {
 			return nil, err
 		}
+		if i > 0 && p.schema != all.schema {
+			return nil, &SchemaError{File: all.schema, Program: p.schema}
+		}
+		all.schema = p.schema
 		if err := o.next(f); err != nil {
 			return nil, err
 		}
@@ -141,5 +149,5 @@ func MergeWindows(files [][]byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return windowFile(snapshot, all.t, all.last, held(all.parts, all.last), all.totals), nil
+	return windowFile(snapshot, all.schema, all.t, all.last, held(all.parts, all.last), all.totals), nil
 }
