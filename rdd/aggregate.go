@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidemill/tidemill/internal/codec"
 	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/internal/state"
 )
 
 // aggregation combines values by key in a table. When the table outgrows the
@@ -17,7 +18,7 @@ type aggregation[K comparable, C any] struct {
 	t    *Task
 	n    *plan.Node
 	part int
-	tb   *table[K, C]
+	tb   *state.Table[K, C]
 	// join merges what two runs hold of a key.
 	join func(C, C) C
 	// full takes the table's records when it is full; nil means a run.
@@ -29,7 +30,7 @@ type aggregation[K comparable, C any] struct {
 }
 
 func newAggregation[K comparable, C any](t *Task, n *plan.Node, part int, join func(C, C) C, want int) *aggregation[K, C] {
-	return &aggregation[K, C]{t: t, n: n, part: part, join: join, tb: newTable[K, C](want), limit: t.env.CombineLimit()}
+	return &aggregation[K, C]{t: t, n: n, part: part, join: join, tb: state.NewTable[K, C](want), limit: t.env.CombineLimit()}
 }
 
 // entryOverhead is about what a table entry costs beside its record.
@@ -53,10 +54,10 @@ func foldPairs[K comparable, V, C any](a *aggregation[K, C], src Iter[Pair[K, V]
 		buf    []byte
 	)
 	err := src(func(v Pair[K, V]) bool {
-		i, slot := tb.find(v.Key)
+		i, slot := tb.Find(v.Key)
 		switch {
 		case i >= 0:
-			acc := &tb.recs[i].Value
+			acc := &tb.Recs[i].Value
 			p.enter(v)
 			*acc = c.Merge(*acc, v.Value)
 			p.busy = false
@@ -71,7 +72,7 @@ func foldPairs[K comparable, V, C any](a *aggregation[K, C], src Iter[Pair[K, V]
 			}
 			first := c.Create(v.Value)
 			p.busy = false
-			tb.add(slot, v.Key, first)
+			tb.Add(slot, v.Key, first)
 			a.bytes += size + entryOverhead
 		}
 		if seen%meterEvery == 0 {
@@ -99,7 +100,7 @@ func (a *aggregation[K, C]) handOn() error {
 	if err := f(); err != nil {
 		return err
 	}
-	a.tb.reset()
+	a.tb.Reset()
 	a.bytes = 0
 	return nil
 }
@@ -112,7 +113,7 @@ func (a *aggregation[K, C]) spill() error {
 	if a.hash == nil {
 		a.hash = codec.Hasher[K]()
 	}
-	recs := a.tb.recs
+	recs := a.tb.Recs
 	hashes := make([]uint64, len(recs))
 	order := make([]int, len(recs))
 	for i := range recs {
@@ -130,7 +131,7 @@ func (a *aggregation[K, C]) spill() error {
 	w := codec.NewFrameWriter(codec.For[Pair[K, C]]())
 	var run []string
 	for at, i := range order {
-		if err := w.Append(recs[i]); err != nil {
+		if err := w.Append(Pair[K, C](recs[i])); err != nil {
 			return (&probe{node: a.n, part: a.part}).fail(err)
 		}
 		if w.Size() < runFrame && at < len(order)-1 {
@@ -150,14 +151,14 @@ func (a *aggregation[K, C]) spill() error {
 // emit hands out every key once.
 func (a *aggregation[K, C]) emit(yield func(Pair[K, C]) bool) error {
 	if len(a.runs) == 0 {
-		for i := range a.tb.recs {
-			if !yield(a.tb.recs[i]) {
+		for i := range a.tb.Recs {
+			if !yield(Pair[K, C](a.tb.Recs[i])) {
 				return nil
 			}
 		}
 		return nil
 	}
-	if len(a.tb.recs) > 0 {
+	if len(a.tb.Recs) > 0 {
 		if err := a.handOn(); err != nil {
 			return err
 		}

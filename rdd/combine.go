@@ -1,6 +1,10 @@
 package rdd
 
-import "github.com/tidemill/tidemill/internal/plan"
+import (
+	"sync/atomic"
+
+	"github.com/tidemill/tidemill/internal/plan"
+)
 
 // Combiner says how values of one key become one. Merge and Join may change
 // and return their first argument. They must not change the second, nor return
@@ -82,7 +86,7 @@ func combineByKey[K comparable, V, C any](r RDD[Pair[K, V]], kind string, p Part
 			} else {
 				err = foldPairs(a, fetch[Pair[K, V]](t, sh, part), c)
 			}
-			reduceKeys.met(len(a.tb.recs))
+			reduceKeys.met(len(a.tb.Recs))
 			if err != nil {
 				return err
 			}
@@ -100,15 +104,15 @@ func combineWrite[K comparable, V, C any](t *Task, n *plan.Node, mapPart int, sr
 	pr := watch[K](t, n, mapPart)
 	a := newAggregation[K](t, n, mapPart, c.Join, hint.get())
 	a.full = func() error {
-		hint.met(len(a.tb.recs))
+		hint.met(len(a.tb.Recs))
 		for i := range out {
-			out[i] = growFor(out[i], len(a.tb.recs)/p.parts)
+			out[i] = growFor(out[i], len(a.tb.Recs)/p.parts)
 		}
-		for i := range a.tb.recs {
-			pr.enter(a.tb.recs[i].Key) // a custom partitioner is user code
-			at := p.place(a.tb.recs[i].Key)
+		for i := range a.tb.Recs {
+			pr.enter(a.tb.Recs[i].Key) // a custom partitioner is user code
+			at := p.place(a.tb.Recs[i].Key)
 			pr.busy = false
-			out[at] = append(out[at], a.tb.recs[i])
+			out[at] = append(out[at], Pair[K, C](a.tb.Recs[i]))
 		}
 		return nil
 	}
@@ -126,4 +130,16 @@ func growFor[T any](s []T, n int) []T {
 		return make([]T, 0, n+n/8)
 	}
 	return s
+}
+
+// sizeHint remembers how many keys the tasks of a node met, so that the next
+// one's table starts large enough. It changes no record.
+type sizeHint struct{ keys atomic.Int64 }
+
+func (h *sizeHint) get() int { return int(h.keys.Load()) }
+
+func (h *sizeHint) met(n int) {
+	if int64(n) > h.keys.Load() {
+		h.keys.Store(int64(n))
+	}
 }

@@ -39,6 +39,7 @@ func layers() []string {
 		"internal/block",
 		"internal/codec",
 		"internal/fsys",
+		"internal/script",
 		"internal/base",
 	}
 }

@@ -1,29 +1,20 @@
 package plan_test
 
 import (
-	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/internal/script"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden output of testdata/*.txt")
-
-// TestScripts plays the stories of testdata. A file is a list of blocks, each
-// of command lines, a line "----", and the output, up to an empty line. Lines
-// from "#" on are prose. Operators are declared before anything else. Times are
-// in seconds. Commands:
+// TestScripts plays the stories of testdata. Operators are declared before
+// anything else. Times are in seconds. Commands:
 //
 //	op UID KIND SLIDE [PARENT...] [window=S] [remember=S] [level=LEVEL] [parts=N]
 //	       kinds: source, map, union, window (all its parent has in (t-window, t]),
@@ -38,63 +29,7 @@ var update = flag.Bool("update", false, "rewrite the golden output of testdata/*
 //	held UID
 //	batches
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := play(string(text))
-			if err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if d := cmp.Diff(string(text), got); d != "" {
-				t.Errorf("%s (-want +got):\n%s", file, d)
-			}
-		})
-	}
-}
-
-// play runs a script and returns it with the output it has now.
-func play(text string) (string, error) {
-	var b strings.Builder
-	var out []string
-	s := &stage{}
-	inOutput := false
-	for n, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
-		switch {
-		case inOutput && line != "":
-			continue
-		case line == "----":
-			inOutput = true
-			b.WriteString("----\n" + strings.Join(append(out, ""), "\n"))
-			out = nil
-			continue
-		case inOutput || line == "":
-			inOutput = false
-		case !strings.HasPrefix(line, "#"):
-			lines, err := s.command(strings.Fields(line))
-			if err != nil {
-				return "", fmt.Errorf("line %d: %q: %w", n+1, line, err)
-			}
-			out = append(out, lines...)
-		}
-		b.WriteString(line + "\n")
-	}
-	if len(out) > 0 {
-		return "", errors.New("the last block has no ---- line")
-	}
-	return b.String(), nil
+	script.Run(t, func() script.Command { return (&stage{}).command })
 }
 
 // stage is what a script acts on.

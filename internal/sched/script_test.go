@@ -2,26 +2,18 @@ package sched_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/sched"
+	"github.com/tidemill/tidemill/internal/script"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden output of testdata/*.txt")
-
-// TestScripts plays the stories of testdata. A file is a list of blocks, each
-// of command lines, a line "----", and the effects, up to an empty line. Lines
-// from "#" on are prose. An event without effects gives "-". One State serves a
-// file. Commands:
+// TestScripts plays the stories of testdata. An event without effects gives "-".
+// One State serves a file. Commands:
 //
 //	config [failures=N] [rounds=N]                      a new State
 //	exec ID SLOTS
@@ -36,63 +28,10 @@ var update = flag.Bool("update", false, "rewrite the golden output of testdata/*
 //	locations SHUFFLE
 //	size
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := play(string(text))
-			if err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if d := cmp.Diff(string(text), got); d != "" {
-				t.Errorf("%s (-want +got):\n%s", file, d)
-			}
-		})
-	}
-}
-
-// play runs a script and returns it with the output it has now.
-func play(text string) (string, error) {
-	var b strings.Builder
-	var out []string
-	s := sched.New(sched.Config{})
-	inOutput := false
-	for n, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
-		switch {
-		case inOutput && line != "":
-			continue
-		case line == "----":
-			inOutput = true
-			b.WriteString("----\n" + strings.Join(append(out, ""), "\n"))
-			out = nil
-			continue
-		case inOutput || line == "":
-			inOutput = false
-		case !strings.HasPrefix(line, "#"):
-			lines, err := command(&s, strings.Fields(line))
-			if err != nil {
-				return "", fmt.Errorf("line %d: %q: %w", n+1, line, err)
-			}
-			out = append(out, lines...)
-		}
-		b.WriteString(line + "\n")
-	}
-	if out != nil {
-		return "", errors.New("the last block has no ---- line")
-	}
-	return b.String(), nil
+	script.Run(t, func() script.Command {
+		s := sched.New(sched.Config{})
+		return func(f []string) ([]string, error) { return command(&s, f) }
+	})
 }
 
 func command(s **sched.State, f []string) ([]string, error) {

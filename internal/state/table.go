@@ -13,7 +13,7 @@ type Record[K comparable, V any] struct {
 }
 
 // Table is an open-addressing hash table over a slice of records, which keeps
-// the order in which keys came. A map from key to index would cost a second
+// the order in which keys came (Invariant 13). A map from key to index would cost a second
 // look-up per new key, and a hash of every key at each growth.
 type Table[K comparable, V any] struct {
 	// slots hold the upper half of a key's hash in their upper half and the
@@ -47,7 +47,7 @@ func NewTable[K comparable, V any](want int) *Table[K, V] {
 
 // tableHash is the hash of keys within one table. It need not be the same
 // elsewhere, as that of partitioners must, so it may be seeded, which costs no
-// encoding of composite keys.
+// encoding of composite keys and keeps NaN keys, which equal nothing, apart.
 func tableHash[K comparable]() func(K) uint64 {
 	switch any((*K)(nil)).(type) {
 	case *string, *int, *int64, *int32, *uint64:

@@ -1,0 +1,2 @@
+// Package script plays stories in tests: commands with the output they have.
+package script
