@@ -34,11 +34,14 @@ type Entry struct {
 
 // Entries lists what is in a state file.
 func Entries(b []byte) (t base.BatchTime, out []Entry, err error) {
-	t, err = eachEntry(b, func(Schema) error { return nil }, func(e entry) error {
-		out = append(out, Entry{e.seq, e.at, e.dead, string(e.key), string(e.val)})
-		return nil
-	})
-	return t, out, err
+	f, err := open(b)
+	if err == nil {
+		err = f.each(func(e entry) error {
+			out = append(out, Entry{e.seq, e.at, e.dead, string(e.key), string(e.val)})
+			return nil
+		})
+	}
+	return f.t, out, err
 }
 
 // FileOf makes a state file of any entries.

@@ -118,7 +118,7 @@ func (w *fileWriter) add(e entry) {
 }
 
 // addRaw adds a live entry that was read from another file.
-func (w *fileWriter) addRaw(e entry) {
+func (w *fileWriter) addRaw(e change) {
 	if !e.dead {
 		w.buf = append(w.buf, e.raw...)
 		w.count++
@@ -151,37 +151,48 @@ func fileCRC(b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(b[:21], castagnoli), castagnoli, b[fileHead:])
 }
 
-// eachEntry checks a file (Invariants 8 and 12) and hands out its schema and
-// its entries, which are views of it. It returns the file's batch time.
-func eachEntry(b []byte, open func(Schema) error, visit func(entry) error) (base.BatchTime, error) {
+// opened is a state file whose header and checksum are right.
+type opened struct {
+	kind   fileKind
+	t      base.BatchTime
+	schema Schema
+	count  uint32
+	body   []byte // entries
+}
+
+// open checks all of a file but its entries (Invariants 8 and 12).
+func open(b []byte) (f opened, err error) {
 	if len(b) < fileHead || string(b[:3]) != fileMagic {
-		return 0, fmt.Errorf("state file: %w: no header", base.ErrCorrupt)
+		return f, fmt.Errorf("state file: %w: no header", base.ErrCorrupt)
 	}
 	if b[3] != fileVersion {
-		return 0, fmt.Errorf("state file has format version %d, this program reads %d", b[3], fileVersion)
+		return f, fmt.Errorf("state file has format version %d, this program reads %d", b[3], fileVersion)
 	}
-	count, size := binary.LittleEndian.Uint32(b[13:]), binary.LittleEndian.Uint32(b[17:])
+	size := binary.LittleEndian.Uint32(b[17:])
 	if size > maxFile || int(size) != len(b)-fileHead {
-		return 0, fmt.Errorf("state file: %w: it says %d bytes of schema and entries, there are %d", base.ErrCorrupt, size, len(b)-fileHead)
+		return f, fmt.Errorf("state file: %w: it says %d bytes of schema and entries, there are %d", base.ErrCorrupt, size, len(b)-fileHead)
 	}
 	if got, want := fileCRC(b), binary.LittleEndian.Uint32(b[21:]); got != want {
-		return 0, fmt.Errorf("state file: %w: checksum is %08x, its header says %08x", base.ErrCorrupt, got, want)
+		return f, fmt.Errorf("state file: %w: checksum is %08x, its header says %08x", base.ErrCorrupt, got, want)
 	}
-	kind := fileKind(b[4])
-	if kind != snapshot && kind != delta {
-		return 0, fmt.Errorf("state file: %w: it is of %s", base.ErrCorrupt, kind)
+	f = opened{kind: fileKind(b[4]), t: base.BatchTime(binary.LittleEndian.Uint64(b[5:])), count: binary.LittleEndian.Uint32(b[13:])}
+	if f.kind != snapshot && f.kind != delta {
+		return f, fmt.Errorf("state file: %w: it is of %s", base.ErrCorrupt, f.kind)
 	}
-	t := base.BatchTime(binary.LittleEndian.Uint64(b[5:]))
 	r := reader{b: b[fileHead:]}
-	schema := r.schema()
+	f.schema = r.schema()
 	if r.bad {
-		return 0, fmt.Errorf("state file: %w: its schema ends early", base.ErrCorrupt)
+		return f, fmt.Errorf("state file: %w: its schema ends early", base.ErrCorrupt)
 	}
-	if err := open(schema); err != nil {
-		return 0, err
-	}
+	f.body = r.b
+	return f, nil
+}
+
+// each checks the entries and hands them out. They are views of the file.
+func (f opened) each(visit func(entry) error) error {
+	r := reader{b: f.body}
 	last := uint64(0)
-	for range count {
+	for range f.count {
 		start := r.b
 		e := entry{seq: r.uvarint()}
 		flags := r.byte()
@@ -194,22 +205,22 @@ func eachEntry(b []byte, open func(Schema) error, visit func(entry) error) (base
 			e.val = r.bytes()
 		}
 		if r.bad {
-			return 0, fmt.Errorf("state file: %w: an entry ends early", base.ErrCorrupt)
+			return fmt.Errorf("state file: %w: an entry ends early", base.ErrCorrupt)
 		}
 		if flags&^flagDead != 0 || e.seq == 0 || e.seq > maxSeq || e.at == gone ||
-			kind == snapshot && (e.dead || e.seq <= last) {
-			return 0, fmt.Errorf("state file: %w: entry %d of a %s after %d, with flags %d", base.ErrCorrupt, e.seq, kind, last, flags)
+			f.kind == snapshot && (e.dead || e.seq <= last) {
+			return fmt.Errorf("state file: %w: entry %d of a %s after %d, with flags %d", base.ErrCorrupt, e.seq, f.kind, last, flags)
 		}
 		last = e.seq
 		e.raw = start[:len(start)-len(r.b)]
 		if err := visit(e); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	if len(r.b) > 0 {
-		return 0, fmt.Errorf("state file: %w: %d bytes after the last entry", base.ErrCorrupt, len(r.b))
+		return fmt.Errorf("state file: %w: %d bytes after the last entry", base.ErrCorrupt, len(r.b))
 	}
-	return t, nil
+	return nil
 }
 
 type reader struct {
@@ -262,42 +273,42 @@ func (r *reader) bytes() []byte {
 // without knowing the types: of the entries with one sequence number, which
 // are those of one coming of a key, the newest counts.
 func Merge(files [][]byte) ([]byte, error) {
+	if len(files) == 0 {
+		return nil, errors.New("state: there are no files to merge")
+	}
 	var o order
 	var c changes
-	var old []byte // the snapshot
-	var schemas []Schema
+	var first opened
 	size := fileHead
-	open := func(s Schema) error {
-		if len(schemas) > 0 && s != schemas[0] {
-			return &SchemaError{File: schemas[0], Program: s}
-		}
-		schemas = append(schemas, s)
-		return nil
-	}
-	for _, f := range files {
-		visit := func(e entry) error { c.add(e); return nil }
-		if len(f) > 4 && fileKind(f[4]) == snapshot {
-			old, visit = f, func(entry) error { return nil }
-			size += len(f)
-		}
-		if _, err := eachEntry(f, open, visit); err != nil {
+	for i, b := range files {
+		f, err := open(b)
+		if err != nil {
 			return nil, err
 		}
-		if err := o.next(f); err != nil {
+		if i == 0 {
+			first = f
+		} else if f.schema != first.schema {
+			return nil, &SchemaError{File: first.schema, Program: f.schema}
+		}
+		if err := o.next(b); err != nil {
+			return nil, err
+		}
+		if f.kind == snapshot {
+			size += len(b)
+			continue // its entries are written with those of the deltas
+		}
+		if err := f.each(func(e entry) error { c.add(change{e.seq, e.raw, e.dead}); return nil }); err != nil {
 			return nil, err
 		}
 	}
 	c.sort()
-	if len(schemas) == 0 {
-		return nil, errors.New("state: there are no files to merge")
-	}
-	w := newFile(o.last, snapshot, schemas[0])
+	w := newFile(o.last, snapshot, first.schema)
 	w.buf = slices.Grow(w.buf, size)
-	if old != nil {
-		_, err := eachEntry(old, open, func(e entry) error {
+	if first.kind == snapshot {
+		err := first.each(func(e entry) error {
 			c.writeBelow(w, e.seq)
 			if !c.has(e.seq) {
-				w.addRaw(e)
+				w.addRaw(change{raw: e.raw})
 			}
 			return nil
 		})
@@ -309,9 +320,16 @@ func Merge(files [][]byte) ([]byte, error) {
 	return w.finish()
 }
 
+// change is what a merge has to know of an entry.
+type change struct {
+	seq  uint64
+	raw  []byte
+	dead bool
+}
+
 // changes holds the newest entry of every sequence number of some deltas.
 type changes struct {
-	newest []entry
+	newest []change
 	// at is 1 + the place in newest of every number, as long as numbers are
 	// dense; then there is nothing to sort.
 	at     []int32
@@ -322,7 +340,7 @@ type changes struct {
 // denseEnough is how many places of the index one entry may cost.
 const denseEnough = 16
 
-func (c *changes) add(e entry) {
+func (c *changes) add(e change) {
 	if !c.sparse && e.seq >= uint64(len(c.at)) {
 		if want := e.seq + 1; want > denseEnough*uint64(len(c.newest)+1<<16) {
 			c.sparse = true
@@ -345,7 +363,7 @@ func (c *changes) sort() {
 	if !c.sparse {
 		return
 	}
-	slices.SortStableFunc(c.newest, func(a, b entry) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortStableFunc(c.newest, func(a, b change) int { return cmp.Compare(a.seq, b.seq) })
 	n := 0
 	for i, e := range c.newest {
 		if i+1 == len(c.newest) || c.newest[i+1].seq != e.seq {

@@ -410,12 +410,15 @@ func (m *Map[K, S]) put(w *fileWriter, r *Record[K, cell[S]], was []byte) error 
 // they were made. keep, if not nil, says which keys belong here. After an
 // error the map is good for nothing.
 func (m *Map[K, S]) Load(data []byte, keep func(K) bool) error {
-	var read func([]byte) (S, error)
-	open := func(s Schema) (err error) {
-		read, err = m.reading(s)
+	f, err := open(data)
+	if err != nil {
 		return err
 	}
-	t, err := eachEntry(data, open, func(e entry) error {
+	read, err := m.reading(f.schema)
+	if err != nil {
+		return err
+	}
+	err = f.each(func(e entry) error {
 		k, err := readAll(m.kc, e.key)
 		if err != nil {
 			return err
@@ -457,7 +460,7 @@ func (m *Map[K, S]) Load(data []byte, keep func(K) bool) error {
 	if err != nil {
 		return err
 	}
-	m.version = max(m.version, t)
+	m.version = max(m.version, f.t)
 	return nil
 }
 

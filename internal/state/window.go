@@ -152,10 +152,15 @@ func (w *Window[K, V]) Begin(t base.BatchTime) {
 
 // paneOf returns the pane with the given end, which is the last one or new.
 func (w *Window[K, V]) paneOf(end base.BatchTime) (p *pane[K, V], fresh bool) {
-	if n := len(w.panes); n > 0 && w.panes[n-1].end >= end {
-		return w.panes[n-1], false
+	want := 0
+	if n := len(w.panes); n > 0 {
+		last := w.panes[n-1]
+		if last.end >= end {
+			return last, false
+		}
+		want = len(last.tb.Recs) // a guess
 	}
-	p = &pane[K, V]{end: end, tb: NewTable[K, V](0)}
+	p = &pane[K, V]{end: end, tb: NewTable[K, V](want)}
 	w.panes = append(w.panes, p)
 	return p, true
 }
@@ -177,7 +182,8 @@ func (w *Window[K, V]) Add(k K, v V) error {
 		return err
 	}
 	w.count++
-	if i, _ := w.current.tb.Find(k); i >= 0 && i < w.before {
+	i, slot := w.current.tb.Find(k)
+	if i >= 0 && i < w.before {
 		u := paneUndo[V]{rec: i, val: w.current.tb.Recs[i].Value}
 		if !w.vc.Immutable {
 			if u.enc, err = w.vc.Append(nil, u.val); err != nil {
@@ -186,19 +192,20 @@ func (w *Window[K, V]) Add(k K, v V) error {
 		}
 		w.undo = append(w.undo, u)
 	}
-	w.fold(w.current, k, v)
+	w.fold(w.current.tb, i, slot, k, v)
 	return nil
 }
 
-// fold reduces a pair into a pane. What is kept is cloned (Invariant 15).
-func (w *Window[K, V]) fold(p *pane[K, V], k K, v V) {
+// fold reduces a pair into a pane, where Find said. What is kept is cloned
+// (Invariant 15).
+func (w *Window[K, V]) fold(tb *Table[K, V], i int, slot uint64, k K, v V) {
 	v = w.vc.Clone(v)
-	if i, slot := p.tb.Find(k); i < 0 {
-		p.tb.Add(slot, w.kc.Clone(k), v)
-	} else {
-		r := &p.tb.Recs[i]
-		r.Value = w.spec.Reduce(r.Value, v)
+	if i < 0 {
+		tb.Add(slot, w.kc.Clone(k), v)
+		return
 	}
+	r := &tb.Recs[i]
+	r.Value = w.spec.Reduce(r.Value, v)
 }
 
 // Emits reports whether the window emits at t.
@@ -461,7 +468,8 @@ func (w *Window[K, V]) refold(p *pane[K, V], c contribution) error {
 		if k != k { //nolint:staticcheck // true for keys that hold a NaN
 			return fmt.Errorf("window file: %w: %s", base.ErrCorrupt, errNaN)
 		}
-		w.fold(p, k, v)
+		i, slot := p.tb.Find(k)
+		w.fold(p.tb, i, slot, k, v)
 		b = b[n+m:]
 	}
 	if len(b) > 0 {
