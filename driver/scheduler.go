@@ -125,11 +125,14 @@ func (s *scheduler) close() {
 	<-s.ended
 }
 
-// runJob runs a job to its end. When ctx or the driver ends first the job is
-// cancelled. After a failure or a cancellation tasks of it may still run: they
+// runJob runs a job to its end, or not at all if ctx has ended already. When
+// ctx or the driver ends first the job is cancelled. After a failure or a cancellation tasks of it may still run: they
 // have been told to stop, their slots are taken until they do, and what they
 // return is dropped. What they write must be kept apart by attempt.
 func (s *scheduler) runJob(ctx context.Context, j *job) (map[int]rpc.TaskDone, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	j.done = make(chan struct{})
 	j.results = map[int]rpc.TaskDone{}
 	if !s.do(func() { s.submit(j) }) {
