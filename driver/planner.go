@@ -221,35 +221,38 @@ func (d *Driver) batchOver(t base.BatchTime, failed bool) {
 }
 
 // release forgets what nothing after t needs. The log says so before anything
-// is deleted (Invariant 5).
+// is deleted or forgotten (Invariants 5 and 14). Only the runner of batches
+// calls it.
 func (d *Driver) release(t base.BatchTime) error {
 	d.lmu.Lock()
-	gone := map[base.BatchTime]*plan.Batch{}
-	for _, b := range d.lineage.Batches() {
-		gone[b.Time] = b
+	ending, _ := d.lineage.Ending(t)
+	d.lmu.Unlock()
+	m := rpc.Release{Done: t}
+	var blocks []base.BlockID
+	for _, b := range ending {
+		m.Batches = append(m.Batches, b.Time)
+		for _, in := range b.Inputs {
+			for _, bl := range in.Blocks {
+				m.Blocks = append(m.Blocks, bl.Key)
+				blocks = append(blocks, bl.ID)
+			}
+		}
 	}
-	rel := d.lineage.Release(t)
+	if len(ending) > 0 {
+		if err := d.append(d.hard, Released{Done: t, Batches: m.Batches}); err != nil {
+			return err
+		}
+	}
+	d.lmu.Lock()
+	d.lineage.Release(t)
 	forgotten := make(map[base.UID]base.BatchTime, len(d.g.Ops))
 	for _, op := range d.g.Ops {
 		forgotten[op.UID] = d.lineage.Forgotten(op)
 	}
 	d.lmu.Unlock()
-	m := rpc.Release{Done: t, Batches: rel.Batches}
-	var blocks []base.BlockID
-	for _, bt := range rel.Batches {
-		for _, in := range gone[bt].Inputs {
-			for _, b := range in.Blocks {
-				m.Blocks = append(m.Blocks, b.Key)
-				blocks = append(blocks, b.ID)
-			}
-		}
-	}
-	if len(rel.Batches) > 0 {
-		if err := d.append(d.hard, Released{Done: t, Batches: rel.Batches}); err != nil {
-			return err
-		}
+	if len(ending) > 0 {
 		for _, v := range d.g.Values {
-			v.Release(rel.Batches[len(rel.Batches)-1])
+			v.Release(ending[len(ending)-1].Time)
 		}
 	}
 	d.broadcast(m)

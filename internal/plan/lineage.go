@@ -246,14 +246,29 @@ type Released struct {
 	Batches []base.BatchTime
 }
 
+// Ending returns the batches that Release(done) forgets, and the time at or
+// before which they are.
+func (l *Lineage) Ending(done base.BatchTime) (batches []*Batch, until base.BatchTime) {
+	keep := time.Duration(0)
+	for _, op := range l.ops {
+		keep = max(keep, op.Remember)
+	}
+	until = done.Add(-keep)
+	for _, t := range l.times {
+		if t > until {
+			break
+		}
+		batches = append(batches, l.batches[t])
+	}
+	return batches, until
+}
+
 // Release forgets what no batch after done can read any more: of each
 // operator the data sets at or before done - Remember, and plans that no
 // source has to be read from again (Invariant 5).
 func (l *Lineage) Release(done base.BatchTime) Released {
 	var rel Released
-	keep := time.Duration(0)
 	for _, op := range l.ops {
-		keep = max(keep, op.Remember)
 		until := done.Add(-op.Remember)
 		if key := op.AdvanceSet(done); op.Advance != nil {
 			if _, ok := l.sets[key]; ok { // outputs read what it put aside, never itself
@@ -275,15 +290,12 @@ func (l *Lineage) Release(done base.BatchTime) Released {
 		}
 		l.forgotten[op.UID] = max(l.forgotten[op.UID], until)
 	}
-	until := done.Add(-keep)
-	n := 0
-	for n < len(l.times) && l.times[n] <= until {
-		t := l.times[n]
-		delete(l.batches, t)
-		rel.Batches = append(rel.Batches, t)
-		n++
+	ending, until := l.Ending(done)
+	for _, b := range ending {
+		delete(l.batches, b.Time)
+		rel.Batches = append(rel.Batches, b.Time)
 	}
-	l.times = slices.Delete(l.times, 0, n)
+	l.times = slices.Delete(l.times, 0, len(ending))
 	for ds := range l.failed {
 		if ds.Time <= until {
 			delete(l.failed, ds)
