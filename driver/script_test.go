@@ -3,26 +3,23 @@ package driver_test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/tidemill/tidemill/driver"
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/graph"
 	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/internal/script"
 	"github.com/tidemill/tidemill/receiver"
 )
 
-// TestScripts plays the stories of testdata/KIND_*.txt. A file is a list of
-// blocks, each of command lines, a line "----", and what came of them, up to an
-// empty line. Lines from "#" on are prose. Times and durations are seconds.
-// One core serves a file. Commands of a generator:
+// TestScripts plays the stories of testdata/KIND_*.txt. Times and durations are
+// seconds; what follows a "#" is prose. One core serves a file. Commands of a
+// generator:
 //
 //	start NOW [interval=D] [pending=N] [catchup=all] [rule=SLIDE/WINDOW ...]
 //	next NOW      what Next says
@@ -42,69 +39,19 @@ import (
 //	allocate STREAM BLOCK...
 //	lost EXECUTOR ; drop BLOCK... ; waiting
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".txt")
-		t.Run(name, func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			play := (&trackerScript{}).do
-			if strings.HasPrefix(name, "generator_") {
-				play = (&generatorScript{}).do
-			}
-			got, err := replay(string(text), play)
-			if err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if d := cmp.Diff(string(text), got); d != "" {
-				t.Errorf("%s (-want +got):\n%s", file, d)
-			}
-		})
-	}
-}
-
-// replay runs a script and returns it with the output it has now.
-func replay(text string, do func(words []string) (string, error)) (string, error) {
-	var b strings.Builder
-	var out []string
-	inOutput := false
-	for n, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
-		if inOutput && line != "" {
-			continue
+	script.Run(t, func(name string) script.Command {
+		play := (&trackerScript{}).do
+		if strings.HasPrefix(name, "generator_") {
+			play = (&generatorScript{}).do
 		}
-		inOutput = line == "----"
-		if inOutput {
-			b.WriteString("----\n" + strings.Join(append(out, ""), "\n"))
-			out = nil
-			continue
+		return func(words []string) ([]string, error) {
+			if i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "#") }); i >= 0 {
+				words = words[:i]
+			}
+			out, err := play(words)
+			return strings.Split(strings.TrimSuffix(out, "\n"), "\n"), err
 		}
-		b.WriteString(line + "\n")
-		command, _, _ := strings.Cut(line, "#")
-		words := strings.Fields(command)
-		if len(words) == 0 {
-			continue
-		}
-		res, err := do(words)
-		if err != nil {
-			return "", fmt.Errorf("line %d: %q: %w", n+1, line, err)
-		}
-		out = append(out, strings.TrimSuffix(res, "\n"))
-	}
-	if len(out) > 0 {
-		b.WriteString("----\n" + strings.Join(append(out, ""), "\n"))
-	}
-	return b.String(), nil
+	})
 }
 
 // options splits key=value words from the others.

@@ -29,7 +29,7 @@ import (
 //	held UID
 //	batches
 func TestScripts(t *testing.T) {
-	script.Run(t, func() script.Command { return (&stage{}).command })
+	script.Run(t, func(string) script.Command { return (&stage{}).command })
 }
 
 // stage is what a script acts on.

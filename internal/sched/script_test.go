@@ -28,7 +28,7 @@ import (
 //	locations SHUFFLE
 //	size
 func TestScripts(t *testing.T) {
-	script.Run(t, func() script.Command {
+	script.Run(t, func(string) script.Command {
 		s := sched.New(sched.Config{})
 		return func(f []string) ([]string, error) { return command(&s, f) }
 	})

@@ -17,21 +17,22 @@ var update = flag.Bool("update", false, "rewrite the golden output of testdata/*
 // Command does what a line of words says and returns the lines it has to say.
 type Command func(words []string) ([]string, error)
 
-// Run plays all files testdata/*.txt, each with a new Command. A file is a list
+// Run plays all files testdata/NAME.txt, each with a new Command. A file is a list
 // of blocks, each of command lines, a line "----", and the output, up to an
 // empty line. Lines from "#" on are prose.
-func Run(t *testing.T, start func() Command) {
+func Run(t *testing.T, start func(name string) Command) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts: %v", err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := play(string(text), start())
+			got, err := play(string(text), start(name))
 			if err != nil {
 				t.Fatalf("%s: %v", file, err)
 			}
