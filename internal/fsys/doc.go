@@ -15,7 +15,7 @@
 // Errors are *fs.PathError, or *os.LinkError for Rename, with the operation,
 // the name as the caller gave it and a cause that errors.Is compares with
 // fs.ErrExist, fs.ErrNotExist, syscall.ENOTDIR and so on. The operations are
-// "create", "write", "sync", "close", "open", "read", "mkdir", "mkdirall",
+// "create", "write", "flush", "sync", "close", "open", "read", "mkdir", "mkdirall",
 // "rename", "remove", "removeall", "list", "stat", "syncdir", "setmodtime".
 //
 // Threading: every FS may be used by many goroutines. A File has one writer at

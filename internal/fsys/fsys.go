@@ -1,6 +1,7 @@
 package fsys
 
 import (
+	"errors"
 	"io"
 	"time"
 )
@@ -46,10 +47,12 @@ type FS interface {
 	SyncDir(name string) error
 }
 
-// File is a file being written. Bytes are durable once Sync has returned nil.
-// Everything after Close fails with fs.ErrClosed.
+// File is a file being written, always at its end. Bytes survive the death of
+// the writing process once Flush has returned nil, and that of the machine once
+// Sync has. Everything after Close fails with fs.ErrClosed.
 type File interface {
 	io.Writer
+	Flush() error
 	Sync() error
 	Close() error
 }
@@ -72,3 +75,14 @@ type Info struct {
 	ModTime time.Time
 	Dir     bool
 }
+
+// Locker is a file system that can keep other processes out.
+type Locker interface {
+	// Lock takes the lock of a file, which it makes if need be, and holds it until
+	// the returned value is closed or the process has died. If another holds it,
+	// Lock fails at once with [ErrLocked].
+	Lock(name string) (io.Closer, error)
+}
+
+// ErrLocked says that another process, or another user of this one, holds a lock.
+var ErrLocked = errors.New("locked by another process")

@@ -33,8 +33,13 @@ func (LocalFS) Create(name string) (File, error) {
 	if err != nil {
 		return nil, pathError("create", name, err)
 	}
-	return f, nil
+	return localFile{f}, nil
 }
+
+type localFile struct{ *os.File }
+
+// Flush implements File: what was written is the system's, which outlives the process.
+func (localFile) Flush() error { return nil }
 
 type localReader struct {
 	*os.File

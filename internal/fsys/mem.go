@@ -361,6 +361,7 @@ func (f *memFile) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+func (f *memFile) Flush() error { return f.do("flush", func() {}) }
 func (f *memFile) Sync() error  { return f.do("sync", func() {}) }
 func (f *memFile) Close() error { return f.do("close", func() { f.closed = true }) }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/state"
 )
 
 // Op is an operator as planning sees it.
@@ -29,6 +30,15 @@ type Op struct {
 	// state by a batch. It is called at every slide of the first parent; Build's
 	// node then only reads what those tasks put aside.
 	Advance func(*Builder) (*Node, error)
+	// State says what a stateful operator keeps; nil for the others.
+	State *StateInfo
+}
+
+// StateInfo says what the state files of an operator are, and which older ones
+// the program can read.
+type StateInfo struct {
+	Schema state.Schema
+	From   []state.Schema // that a registered migration reads
 }
 
 // advances is what is added to an operator's UID to name the data set of its
