@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 // system is what the suite needs of an implementation.
 type system interface {
 	fsys.FS
+	fsys.Locker
 	SetModTime(name string, t time.Time) error
 }
 
@@ -39,7 +41,7 @@ func TestConformance(t *testing.T) {
 	}
 	for _, s := range systems {
 		t.Run(s.name, func(t *testing.T) {
-			for _, c := range conformance {
+			for _, c := range slices.Concat(conformance, lockConformance) {
 				t.Run(c.name, func(t *testing.T) {
 					f, root := s.make(t)
 					c.run(t, f, root)
@@ -61,10 +63,13 @@ func scene(t *testing.T, f fsys.FS, root string) (at func(string) string) {
 	return at
 }
 
-var conformance = []struct {
+// rule is what every implementation must do in a scene of its own.
+type rule struct {
 	name string
 	run  func(t *testing.T, f system, root string)
-}{
+}
+
+var conformance = []rule{
 	{"ErrorsNameOperationPathAndCause", func(t *testing.T, f system, root string) {
 		at := scene(t, f, root)
 		create := func(name string) error { _, err := f.Create(name); return err }
@@ -328,10 +333,12 @@ var conformance = []struct {
 		at := scene(t, f, root)
 		w, err := f.Create(at("w"))
 		noErr(t, err)
+		noErr(t, w.Flush())
 		noErr(t, w.Sync())
 		noErr(t, w.Close())
 		_, err = w.Write([]byte("x"))
 		isErr(t, err, fs.ErrClosed)
+		isErr(t, w.Flush(), fs.ErrClosed)
 		isErr(t, w.Sync(), fs.ErrClosed)
 		isErr(t, w.Close(), fs.ErrClosed)
 		r, err := f.Open(at("file"))
@@ -342,6 +349,19 @@ var conformance = []struct {
 		_, err = r.ReadAt(make([]byte, 1), 0)
 		isErr(t, err, fs.ErrClosed)
 		isErr(t, r.Close(), fs.ErrClosed)
+	}},
+
+	{"FlushedBytesAreSeen", func(t *testing.T, f system, root string) {
+		name := path.Join(root, "log")
+		w, err := f.Create(name)
+		noErr(t, err)
+		defer w.Close()
+		_, err = w.Write([]byte("flushed"))
+		noErr(t, err)
+		noErr(t, w.Flush())
+		if b, err := fsys.ReadFile(f, name); string(b) != "flushed" || err != nil {
+			t.Errorf("file holds %q, %v", b, err)
+		}
 	}},
 
 	{"WriteFileIsExclusive", func(t *testing.T, f system, root string) {

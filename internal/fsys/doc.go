@@ -5,8 +5,16 @@
 // Two rules carry the weight. Create is exclusive and Rename never replaces,
 // so "the name exists" always means "somebody finished this", which is what
 // output commit and file fencing rest on (Invariants 4 and 7). And nothing is
-// durable before it is asked to be: Sync makes a file's bytes durable,
-// SyncDir the names in a directory.
+// durable before it is asked to be: Flush keeps a file's bytes from the death
+// of the process, Sync from that of the machine, SyncDir the names in a directory.
+//
+// A [Locker] also keeps other processes out: Local with flock where there is
+// one, Mem among its users.
+//
+// Mem is for tests of what goes wrong. It crashes at any of its operations
+// (CrashAt) and then gives the file system that a successor finds, after the
+// death of the process or of the machine; it fails operations with or without
+// effect, or reports success without one (FailWith), and it is slow (Slow).
 //
 // Names are paths with forward slashes. Local uses them as they are given; Mem
 // reads a relative name from its root and resolves ".." by spelling, since it
@@ -16,15 +24,25 @@
 // the name as the caller gave it and a cause that errors.Is compares with
 // fs.ErrExist, fs.ErrNotExist, syscall.ENOTDIR and so on. The operations are
 // "create", "write", "flush", "sync", "close", "open", "read", "mkdir", "mkdirall",
-// "rename", "remove", "removeall", "list", "stat", "syncdir", "setmodtime".
+// "rename", "remove", "removeall", "list", "stat", "syncdir", "setmodtime", "lock".
 //
 // Threading: every FS may be used by many goroutines. A File has one writer at
 // a time. A Reader's ReadAt may be called concurrently; its Read may not be.
-// The package starts no goroutine. Mem's one lock is never held while the
-// fault hook runs.
+// The package starts no goroutine. Mem's one mutex is never held while a hook
+// runs or a slow operation sleeps.
 //
 //	disk := fsys.NewMem()
 //	if err := fsys.WriteFile(disk, "snapshot.tmp", data); err != nil { … }
 //	if err := disk.Rename("snapshot.tmp", "snapshot-7"); errors.Is(err, fs.ErrExist) { … }
-//	err := disk.SyncDir(".") // now the name survives a crash too
+//	err := disk.SyncDir(".") // now the name survives a power loss too
+//
+// A crash test tries every operation in turn, until there are no more:
+//
+//	for n, crashed := int64(1), true; crashed; n++ {
+//		disk := fsys.NewMem()
+//		disk.CrashAt(n)
+//		work(disk)
+//		crashed = disk.Crashed()
+//		check(disk.AfterPowerLoss(rng))
+//	}
 package fsys

@@ -3,6 +3,9 @@ package fsys
 import (
 	"bytes"
 	"errors"
+	"io/fs"
+	"path"
+	"syscall"
 )
 
 // ReadFile returns the whole contents of a file.
@@ -41,4 +44,30 @@ func WriteFile(f FS, name string, data []byte) error {
 		return errors.Join(err, f.Remove(name))
 	}
 	return nil
+}
+
+// MakeDirs makes a directory and the parents it lacks, and makes their names
+// durable.
+func MakeDirs(f FS, dir string) error {
+	err := f.Mkdir(dir)
+	switch {
+	case err == nil:
+		return f.SyncDir(path.Dir(dir))
+	case errors.Is(err, fs.ErrExist):
+		info, err := f.Stat(dir)
+		if err == nil && !info.Dir {
+			err = pathError("mkdir", dir, syscall.ENOTDIR)
+		}
+		return err
+	case !errors.Is(err, fs.ErrNotExist) || path.Dir(dir) == dir:
+		return err
+	}
+	if err := MakeDirs(f, path.Dir(dir)); err != nil {
+		return err
+	}
+	err = f.Mkdir(dir)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return f.SyncDir(path.Dir(dir))
 }

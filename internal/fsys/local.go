@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -17,7 +18,10 @@ type LocalFS struct {
 	checkedRename bool
 }
 
-var _ FS = LocalFS{}
+var (
+	_ FS     = LocalFS{}
+	_ Locker = LocalFS{}
+)
 
 // Local returns the operating system's file system. Names are used as given.
 //
@@ -33,13 +37,27 @@ func (LocalFS) Create(name string) (File, error) {
 	if err != nil {
 		return nil, pathError("create", name, err)
 	}
-	return localFile{f}, nil
+	return &localFile{File: f}, nil
 }
 
-type localFile struct{ *os.File }
+type localFile struct {
+	*os.File
+	closed atomic.Bool
+}
 
 // Flush implements File: what was written is the system's, which outlives the process.
-func (localFile) Flush() error { return nil }
+func (f *localFile) Flush() error {
+	if f.closed.Load() {
+		return pathError("flush", f.Name(), fs.ErrClosed)
+	}
+	return nil
+}
+
+// Close implements File.
+func (f *localFile) Close() error {
+	f.closed.Store(true)
+	return f.File.Close()
+}
 
 type localReader struct {
 	*os.File

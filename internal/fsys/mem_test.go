@@ -76,8 +76,10 @@ func TestMemHookRefusesEveryOperation(t *testing.T) {
 	errs := []error{
 		e1, e2, e3, e4, e5, e6, e7,
 		m.Mkdir("new"), m.MkdirAll("new/x"), m.Rename("f", "g"), m.Remove("d"), m.RemoveAll("f"),
-		m.SyncDir("d"), m.SetModTime("f", time.Time{}), w.Sync(), w.Close(), r.Close(),
+		m.SyncDir("d"), m.SetModTime("f", time.Time{}), w.Flush(), w.Sync(), w.Close(), r.Close(),
 	}
+	_, lockErr := m.Lock("l")
+	errs = append(errs, lockErr)
 	for i, err := range errs {
 		if !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("operation %d (%s): %v, want ENOSPC", i, asked[i], err)
@@ -86,7 +88,7 @@ func TestMemHookRefusesEveryOperation(t *testing.T) {
 	want := []string{
 		"create new", "open f", "list /", "stat f", "write w", "read f", "read f",
 		"mkdir new", "mkdirall new/x", "rename f", "remove d", "removeall f",
-		"syncdir d", "setmodtime f", "sync w", "close w", "close f",
+		"syncdir d", "setmodtime f", "flush w", "sync w", "close w", "close f", "lock l",
 	}
 	if diff := cmp.Diff(want, asked); diff != "" {
 		t.Errorf("hook asked (-want +got):\n%s", diff)
