@@ -7,6 +7,7 @@ require (
 	github.com/google/go-cmp v0.7.0 // tests: readable differences
 	github.com/hashicorp/go-hclog v1.6.3 // structured log lines through an injected logger
 	github.com/parquet-go/parquet-go v0.32.0 // SaveAsParquet: schemas, pages and encodings; Apache-2.0
+	github.com/spf13/cobra v1.10.2 // the commands of cmd/tidemill: subcommands, flags and their help
 	github.com/vmihailenco/msgpack/v5 v5.4.1 // records without a codec of their own, and messages between driver and executors
 	go.uber.org/goleak v1.3.0 // tests: no goroutine is left behind
 	golang.org/x/sys v0.50.0 // rename that refuses to replace
@@ -18,12 +19,14 @@ require (
 	github.com/andybalholm/brotli v1.1.1 // indirect
 	github.com/fatih/color v1.13.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/klauspost/compress v1.17.9 // indirect
 	github.com/mattn/go-colorable v0.1.12 // indirect
 	github.com/mattn/go-isatty v0.0.14 // indirect
 	github.com/parquet-go/bitpack v1.0.0 // indirect
 	github.com/parquet-go/jsonlite v1.0.0 // indirect
 	github.com/pierrec/lz4/v4 v4.1.21 // indirect
+	github.com/spf13/pflag v1.0.9 // indirect
 	github.com/twpayne/go-geom v1.6.1 // indirect
 	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
 	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect

@@ -28,6 +28,8 @@ type Graph struct {
 	Closers []func() error
 
 	names    map[base.UID]string
+	derived  map[base.UID]bool // names that are not the user's
+	parts    map[base.UID]int
 	children map[base.UID]int // for the ordinals of unnamed operators
 	errs     []error
 	finished bool
@@ -52,7 +54,8 @@ type Limit struct {
 // Planner is the driver's side of a source without receiver. All calls come
 // from one goroutine.
 type Planner interface {
-	// Open is called once, before the first batch.
+	// Open is called once, before the first batch. start is when the job was
+	// started first, which for one that goes on lies in the past.
 	Open(ctx context.Context, start base.BatchTime) error
 	// Plan says what the source contributes to the batch t. It must not move
 	// the source's position: the plan may still be dropped.
@@ -60,6 +63,20 @@ type Planner interface {
 	// Planned says that the log holds in, so the position moves on.
 	Planned(t base.BatchTime, in plan.Input)
 	Close() error
+}
+
+// PastInput is what a source planned for a batch before the driver was started
+// anew.
+type PastInput struct {
+	Time  base.BatchTime
+	Input plan.Input
+}
+
+// Resumer is a planner that goes on where it was.
+type Resumer interface {
+	// Resume follows Open if the source was planned before. past holds the newest
+	// input, and those before it that are not older than its Recall, in order.
+	Resume(past []PastInput) error
 }
 
 // Output is an action per batch.
@@ -86,7 +103,7 @@ type Value struct {
 
 // New returns an empty graph.
 func New(interval time.Duration) *Graph {
-	return &Graph{Interval: interval, names: map[base.UID]string{}, children: map[base.UID]int{}}
+	return &Graph{Interval: interval, names: map[base.UID]string{}, derived: map[base.UID]bool{}, parts: map[base.UID]int{}, children: map[base.UID]int{}}
 }
 
 // Errorf records a wrong use; [Graph.Finish] returns all of them.
@@ -134,8 +151,19 @@ func (g *Graph) Derived(kind string, parents ...*plan.Op) base.UID {
 		}
 	}
 	g.names[uid] = kind
+	g.derived[uid] = true
 	return uid
 }
+
+// Named reports whether a UID is one that the user gave. Only those mean the same in
+// another version of the program.
+func (g *Graph) Named(uid base.UID) bool { return g.names[uid] != "" && !g.derived[uid] }
+
+// SetParts tells into how many partitions a stateful operator is cut.
+func (g *Graph) SetParts(uid base.UID, n int) { g.parts[uid] = n }
+
+// Parts returns the number of partitions of a stateful operator, 0 of others.
+func (g *Graph) Parts(uid base.UID) int { return g.parts[uid] }
 
 // Add appends an operator.
 func (g *Graph) Add(op *plan.Op) { g.Ops = append(g.Ops, op) }
@@ -199,6 +227,9 @@ func (g *Graph) Describe() string {
 		}
 		if op.Advance != nil {
 			b.WriteString(" stateful")
+			if op.State != nil { // so that programs with other state have other fingerprints
+				fmt.Fprintf(&b, "=%q", op.State.Schema)
+			}
 		}
 		if op.Level != base.StorageNone {
 			fmt.Fprintf(&b, " persist=%v", op.Level)

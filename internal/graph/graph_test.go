@@ -13,6 +13,7 @@ import (
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/graph"
 	"github.com/tidemill/tidemill/internal/plan"
+	"github.com/tidemill/tidemill/internal/state"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden output of testdata")
@@ -152,6 +153,22 @@ func TestDerivedUIDsKeepClearOfNames(t *testing.T) {
 	}
 }
 
+// TestNamedTellsTheUsersNames from derived ones.
+func TestNamedTellsTheUsersNames(t *testing.T) {
+	g := graph.New(s)
+	uid := g.Name("source", "lines")
+	derived := g.Derived("map", &plan.Op{UID: uid})
+	for uid, want := range map[base.UID]bool{uid: true, derived: false, "other": false} {
+		if g.Named(uid) != want {
+			t.Errorf("%q is named: %t, want %t", uid, !want, want)
+		}
+	}
+	g.SetParts("lines", 3)
+	if g.Parts("lines") != 3 || g.Parts(derived) != 0 {
+		t.Errorf("partitions %d and %d, want 3 and 0", g.Parts("lines"), g.Parts(derived))
+	}
+}
+
 func describable() *graph.Graph {
 	g := graph.New(s)
 	g.Remember = 3 * s
@@ -163,6 +180,9 @@ func describable() *graph.Graph {
 	g.Sources = append(g.Sources, &graph.Source{Op: files})
 	both := add(g, "both", 0, 0, lines, files)
 	both.Kind, both.Level = "union", base.MemoryAndDisk
+	counts := add(g, "counts", 0, 0, both)
+	counts.Kind, counts.Advance = "updateStateByKey", func(*plan.Builder) (*plan.Node, error) { return nil, nil }
+	counts.State = &plan.StateInfo{Schema: state.Schema{Key: "string", Value: "int64", Version: 2}}
 	w := add(g, "w", 2*s, 4*s, both)
 	w.Kind = "window"
 	g.Values = append(g.Values, &graph.Value{UID: "limits"})
@@ -197,13 +217,18 @@ func TestFingerprintAndDiff(t *testing.T) {
 		want   string
 	}{
 		"a kind":   {func(g *graph.Graph) { g.Ops[1].Kind = "kafka" }, "- source files kind=textFiles slide=1s\n+ source files kind=kafka slide=1s\n"},
-		"a window": {func(g *graph.Graph) { g.Ops[3].Window = 6 * s }, "- op w kind=window slide=2s window=4s from=both\n+ op w kind=window slide=2s window=6s from=both\n"},
+		"a window": {func(g *graph.Graph) { g.Ops[4].Window = 6 * s }, "- op w kind=window slide=2s window=4s from=both\n+ op w kind=window slide=2s window=6s from=both\n"},
 		"a level": {
 			func(g *graph.Graph) { g.Ops[2].Level = base.DiskOnly },
 			"- op both kind=union slide=1s persist=memory-and-disk from=lines,files\n+ op both kind=union slide=1s persist=disk from=lines,files\n",
 		},
-		"a parent":    {func(g *graph.Graph) { g.Ops[3].Parents = g.Ops[:1] }, "- op w kind=window slide=2s window=4s from=both\n+ op w kind=window slide=2s window=4s from=lines\n"},
-		"an output":   {func(g *graph.Graph) { g.Outputs = g.Outputs[:1] }, "- output save kind=saveAsTextFiles from=both\n"},
+		"a parent":  {func(g *graph.Graph) { g.Ops[4].Parents = g.Ops[:1] }, "- op w kind=window slide=2s window=4s from=both\n+ op w kind=window slide=2s window=4s from=lines\n"},
+		"an output": {func(g *graph.Graph) { g.Outputs = g.Outputs[:1] }, "- output save kind=saveAsTextFiles from=both\n"},
+		"a schema": {
+			func(g *graph.Graph) { g.Ops[3].State.Schema.Version = 3 },
+			"- op counts kind=updateStateByKey slide=1s stateful=\"keys string, values int64, version 2\" from=both\n" +
+				"+ op counts kind=updateStateByKey slide=1s stateful=\"keys string, values int64, version 3\" from=both\n",
+		},
 		"a value":     {func(g *graph.Graph) { g.Values = append(g.Values, &graph.Value{UID: "more"}) }, "+ value more\n"},
 		"an interval": {func(g *graph.Graph) { g.Interval = 2 * s }, "- interval 1s remember 3s\n+ interval 2s remember 3s\n"},
 		"a receiver":  {func(g *graph.Graph) { g.Sources[0].Receiver = nil }, "- receiver lines kind=socketText slide=1s\n+ source lines kind=socketText slide=1s\n"},
@@ -225,7 +250,7 @@ func TestFingerprintAndDiff(t *testing.T) {
 
 func TestLookUp(t *testing.T) {
 	g := describable()
-	if g.Op("w") != g.Ops[3] || g.Op("print") != nil || g.Output("save") != g.Outputs[1] || g.Output("w") != nil {
+	if g.Op("w") != g.Ops[4] || g.Op("print") != nil || g.Output("save") != g.Outputs[1] || g.Output("w") != nil {
 		t.Error("found another one")
 	}
 	if err := g.CheckOutputs(); err != nil {

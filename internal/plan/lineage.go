@@ -325,6 +325,12 @@ func (l *Lineage) Held(op *Op) []base.BatchTime {
 	return out
 }
 
+// Forget says that op's data sets at or before t are gone: they were released
+// before this lineage was made.
+func (l *Lineage) Forget(op *Op, t base.BatchTime) {
+	l.forgotten[op.UID] = max(l.forgotten[op.UID], t)
+}
+
 // Forgotten returns the newest time that op's Slice can no longer reach.
 func (l *Lineage) Forgotten(op *Op) base.BatchTime { return l.forgotten[op.UID] }
 

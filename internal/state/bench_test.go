@@ -40,7 +40,7 @@ func benchState[K comparable, S any](b *testing.B, timed bool, key func(int) K, 
 			m.Open(rec)
 			m.Set(rec, val(n))
 		}
-		must(m.Delta())
+		nextDelta(m)
 		m.Commit()
 		n++
 	}
@@ -138,7 +138,7 @@ func BenchmarkMerge(b *testing.B) {
 			rec, _ := m.Find(k)
 			m.Set(rec, k+int64(i))
 		}
-		files = append(files, must(m.Delta()))
+		files = append(files, nextDelta(m))
 		m.Commit()
 	}
 	b.ReportAllocs()

@@ -40,19 +40,19 @@ func written() (files map[string][]byte, m state.Keyed[string, []string]) {
 	m.Insert("tide", []string{"a", ""})
 	m.Insert("", nil)
 	m.Insert("mill", []string{})
-	files["1.delta"] = must(m.Delta())
+	files["1.delta"] = nextDelta(m)
 	m.Commit()
 	m.Begin(2000)
 	m.Open(0)[1] = "b"
 	m.Refresh(1)
 	m.Remove(2)
 	m.Insert("mill", []string{"again"})
-	files["2.delta"] = must(m.Delta())
+	files["2.delta"] = nextDelta(m)
 	m.Commit()
 	files["2.snapshot"] = must(m.Snapshot())
 	m.Begin(3000)
 	m.Remove(0)
-	files["3.delta"] = must(m.Delta())
+	files["3.delta"] = nextDelta(m)
 	m.Commit()
 	return files, m
 }
@@ -72,18 +72,18 @@ func writtenWindow(inverse bool) (files map[string][]byte, w *state.Window[strin
 	w.Begin(1000)
 	add("tide", 300)
 	add("", -1)
-	files[name+"1.delta"] = must(w.Delta())
+	files[name+"1.delta"] = nextDelta(w)
 	w.Commit()
 	w.Begin(2000)
 	add("tide", 2)
 	w.Emit(func(string, int64) bool { return true })
-	files[name+"2.delta"] = must(w.Delta())
+	files[name+"2.delta"] = nextDelta(w)
 	w.Commit()
 	files[name+"2.snapshot"] = must(w.Snapshot())
 	w.Begin(4000)
 	add("mill", 7)
 	w.Emit(func(string, int64) bool { return true })
-	files[name+"4.delta"] = must(w.Delta())
+	files[name+"4.delta"] = nextDelta(w)
 	w.Commit()
 	return files, w
 }
@@ -169,7 +169,7 @@ func TestFileLayout(t *testing.T) {
 	m.Insert("a", -1)
 	body := "\x06string" + "\x05int64" + "\x00" + "\x01\x01\x05\x04tide" + "\x02\x00\xda\x04\x02\x01a\x01\x01"
 	want := "TMS\x01\x02" + "\x2d\x01\x00\x00\x00\x00\x00\x00" + "\x02\x00\x00\x00" + "\x1f\x00\x00\x00" + "????" + body
-	got := must(m.Delta())
+	got := nextDelta(m)
 	if d := string(got[:21]) + "????" + string(got[25:]); d != want {
 		t.Errorf("state file\n%x, want\n%x", d, want)
 	}
@@ -180,7 +180,7 @@ func TestFileLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Emit(func(string, int64) bool { return true })
-	got = must(w.Delta())
+	got = nextDelta(w)
 	totals, err := state.TotalsOf(got)
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tidemill/tidemill/internal/codec"
 	"github.com/tidemill/tidemill/internal/state"
 )
 
@@ -38,10 +39,11 @@ func seedFiles(f *testing.F, add func(b []byte)) {
 // parts are fresh parts of every kind.
 func parts() map[string]state.Part {
 	return map[string]state.Part{
-		"keyed":  newKeyed[string, []string](true),
-		"plain":  newKeyed[string, int64](false),
-		"window": sumWindow(false),
-		"totals": sumWindow(true),
+		"keyed":    newKeyed[string, []string](true),
+		"plain":    newKeyed[string, int64](false),
+		"migrated": lengths(1, state.From(codec.For[[]string](), 0, count)),
+		"window":   sumWindow(false),
+		"totals":   sumWindow(true),
 	}
 }
 

@@ -49,7 +49,7 @@ func TestStateDoesNotGrowWithEvents(t *testing.T) {
 		m.Begin(now)
 		events1(true)
 		if now%10 == 0 {
-			must(m.Delta())
+			nextDelta(m)
 		}
 		m.Expired(now - 100)
 		m.Commit()

@@ -153,6 +153,18 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// nextDelta returns a delta that goes behind the files before it.
+func nextDelta(p interface {
+	Delta() (data []byte, full bool, err error)
+},
+) []byte {
+	data, full, err := p.Delta()
+	if err != nil || full {
+		panic(fmt.Sprint("a full delta: ", full, ", error ", err))
+	}
+	return data
+}
+
 // tb is what *testing.T and *rapid.T have in common.
 type tb interface {
 	Helper()

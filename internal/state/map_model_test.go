@@ -53,7 +53,9 @@ type mapModel[S any] struct {
 	m     state.Keyed[string, S]
 	o     *mapOracle[S]
 	files [][]byte
-	now   base.BatchTime
+	// rescaled says that the next delta is full.
+	rescaled bool
+	now      base.BatchTime
 }
 
 func newMapModel[S any](k kind[S], timed bool) *mapModel[S] {
@@ -72,15 +74,24 @@ func (x *mapModel[S]) batch(t *rapid.T, keys []string) {
 		x.ops(t, keys)
 		x.check(t)
 		if rapid.Bool().Draw(t, "delta of an attempt") { // which may be lost
-			must(x.m.Delta())
+			_, _, err := x.m.Delta()
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	if rapid.IntRange(0, 3).Draw(t, "outcome") == 0 {
 		x.m.Rollback()
 		x.o = before
 	} else {
-		delta := must(x.m.Delta())
+		delta, full, err := x.m.Delta()
+		if err != nil || full != x.rescaled {
+			t.Fatalf("full delta: %t, %v; of rescaled state: %t", full, err, x.rescaled)
+		}
 		x.m.Commit()
+		if full {
+			x.files, x.rescaled = nil, false
+		}
 		x.files = append(x.files, delta)
 		if x.m.Version() != x.now {
 			t.Fatalf("version %s, want %s", x.m.Version(), x.now)
@@ -304,7 +315,7 @@ func TestRescaledStateIsTheSame(t *testing.T) {
 						t.Fatal(err)
 					}
 					p.check(t)
-					p.files = [][]byte{must(p.m.Snapshot())}
+					p.files, p.rescaled = [][]byte{must(p.m.Snapshot())}, true
 					parts = append(parts, p)
 				}
 			},
@@ -314,6 +325,7 @@ func TestRescaledStateIsTheSame(t *testing.T) {
 					if err := p.m.Restore(p.files); err != nil {
 						t.Fatal(err)
 					}
+					p.rescaled = false
 				}
 			},
 			"": func(t *rapid.T) {

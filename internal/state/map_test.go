@@ -16,7 +16,7 @@ import (
 
 // deltaOf commits the running batch and lists what its delta holds.
 func deltaOf[K comparable, S any](m state.Keyed[K, S]) []state.Entry {
-	b := must(m.Delta())
+	b := nextDelta(m)
 	m.Commit()
 	_, entries, err := state.Entries(b)
 	if err != nil {
@@ -133,12 +133,12 @@ func TestMinusZeroIsZero(t *testing.T) {
 	if i, ok := p.Find(point{0}); !ok || i != 0 {
 		t.Errorf("Find({0}) = %d, %t", i, ok)
 	}
-	files := [][]byte{must(m.Delta())}
+	files := [][]byte{nextDelta(m)}
 	m.Commit()
 	m.Begin(2)
 	m.Remove(0)
 	m.Insert(0, 2)
-	files = append(files, must(m.Delta()))
+	files = append(files, nextDelta(m))
 	again := newKeyed[float64, int64](false)
 	if err := again.Restore(files); err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func TestVersionsOfAnEmptyPart(t *testing.T) {
 	m := newKeyed[string, int64](true)
 	snap := must(m.Snapshot())
 	m.Begin(5)
-	files := [][]byte{snap, must(m.Delta())}
+	files := [][]byte{snap, nextDelta(m)}
 	m.Commit()
 	m.Commit() // nothing runs
 	m.Rollback()
@@ -333,7 +333,7 @@ func TestARunAgainGivesTheSameDelta(t *testing.T) {
 			if w.Emits(now) {
 				w.Emit(func(string, int64) bool { return true })
 			}
-			return [2]string{string(must(m.Delta())), string(must(w.Delta()))}
+			return [2]string{string(nextDelta(m)), string(nextDelta(w))}
 		}
 		first := run(3)
 		run(5)

@@ -12,8 +12,10 @@ type Part interface {
 	// Running is the time of the batch that was begun and not finished, else 0.
 	Running() base.BatchTime
 	Begin(t base.BatchTime)
-	// Delta encodes what the running batch changed.
-	Delta() ([]byte, error)
+	// Delta encodes what the running batch changed. If full, data is a snapshot of
+	// the running batch and takes the place of all files before, which it can't be
+	// merged with.
+	Delta() (data []byte, full bool, err error)
 	Commit()
 	Rollback()
 	// Snapshot encodes the version. Call it while no batch runs.

@@ -59,10 +59,16 @@ func From[Old, S any](c *codec.Codec[Old], version int, f func(Old) (S, error)) 
 	}}
 }
 
+// Reads returns the schema of the files that the migration reads, for keys of a
+// codec id.
+func (f Migration[S]) Reads(key string) Schema {
+	return Schema{Key: key, Value: f.value, Version: f.version}
+}
+
 // Migrate sets the version of the schema of m's values, and how values of
 // older ones are read. Keys can't be migrated: they decide the partition. State
 // that was read by a migration goes on in files of today's schema, which can't
-// be merged with the old ones: a snapshot has to take their place.
+// be merged with the old ones, so its first delta is full.
 func (m *Map[K, S]) Migrate(version int, from ...Migration[S]) {
 	m.schema.Version = version
 	m.from = from
@@ -73,11 +79,9 @@ func (m *Map[K, S]) reading(file Schema) (func([]byte) (S, error), error) {
 	if file == m.schema {
 		return func(b []byte) (S, error) { return readAll(m.sc, b) }, nil
 	}
-	if file.Key == m.schema.Key {
-		for _, f := range m.from {
-			if f.value == file.Value && f.version == file.Version {
-				return f.read, nil
-			}
+	for _, f := range m.from {
+		if f.Reads(m.schema.Key) == file {
+			return f.read, nil
 		}
 	}
 	return nil, &SchemaError{File: file, Program: m.schema}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/codec"
 	"github.com/tidemill/tidemill/internal/state"
 )
@@ -47,26 +49,108 @@ func TestStateOfAnotherTypeIsMigrated(t *testing.T) {
 	if got, want := fmt.Sprint(list(m)), "[=0 mill=1]"; got != want || m.Version() != 3000 {
 		t.Errorf("migrated to %s at %s, want %s at 3000", got, m.Version(), want)
 	}
-	m.Begin(4000)
-	rec, _ := m.Find("mill")
-	m.Set(rec, 7)
-	chain = append(chain, must(m.Delta()))
-	m.Commit()
+	old := chain
+	if _, err := state.MergeFiles([][]byte{files["1.delta"], state.FileWith(state.Schema{Key: "string", Value: "int64", Version: 1}, 9000, 2)}); err == nil {
+		t.Error("files of two schemas were merged")
+	}
 
-	again := lengths(1, fromStrings)
-	if err := again.Restore(chain); err != nil {
+	step := func(t0 base.BatchTime, change func()) (file []byte, full bool) {
+		m.Begin(t0)
+		change()
+		file, full, err := m.Delta()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file, full
+	}
+	// What a batch that is rolled back gave exists for nobody: the next delta is
+	// full again.
+	set := func() {
+		rec, _ := m.Find("mill")
+		m.Set(rec, 7)
+	}
+	first, full := step(4000, set)
+	if !full {
+		t.Error("the first delta after a migration is not full")
+	}
+	m.Rollback()
+	again, full := step(4000, set)
+	if !full || string(again) != string(first) {
+		t.Errorf("after a rollback, full %t:\n%x, want\n%x", full, again, first)
+	}
+	m.Commit()
+	if at, entries, err := state.Entries(first); err != nil || at != 4000 || len(entries) != 2 || first[4] != 1 {
+		t.Errorf("the full delta is of kind %d, at %s, with %v, %v: want a snapshot at 4000 of 2 entries", first[4], at, entries, err)
+	}
+	chain = [][]byte{first}
+	for i, change := range []func(){
+		func() { m.Insert("tide", 1) },
+		func() { rec, _ := m.Find(""); m.Remove(rec) },
+	} {
+		file, full := step(base.BatchTime(5000+i*1000), change)
+		if full || file[4] != 2 {
+			t.Errorf("delta %d after the full one: full %t, kind %d", i, full, file[4])
+		}
+		m.Commit()
+		chain = append(chain, file)
+	}
+	want := must(m.Snapshot())
+	if got := must(state.MergeFiles(chain)); string(got) != string(want) {
+		t.Errorf("merged as\n%x, want\n%x", got, want)
+	}
+	fresh := lengths(1) // no migration is needed now
+	if err := fresh.Restore(chain); err != nil {
 		t.Fatal(err)
 	}
-	snap := must(m.Snapshot())
-	if got := must(again.Snapshot()); string(got) != string(snap) {
-		t.Errorf("old files and a new delta are restored as\n%x, want\n%x", got, snap)
+	if got := must(fresh.Snapshot()); string(got) != string(want) {
+		t.Errorf("restored as\n%x, want\n%x", got, want)
 	}
-	var other *state.SchemaError
-	if _, err := state.MergeFiles(chain); !errors.As(err, &other) {
-		t.Errorf("merge of files of two schemas: %v", err)
+	fresh.Begin(7000)
+	if _, full, err := fresh.Delta(); full || err != nil {
+		t.Errorf("state of today's schema gives a full delta: %t, %v", full, err)
 	}
-	if again = lengths(1); again.Restore([][]byte{snap}) != nil { // no migration is needed now
-		t.Error("the snapshot of migrated state can't be restored")
+	if err := lengths(1, fromStrings).Restore(append(old, chain...)); err == nil {
+		t.Error("old files before a full delta were restored: it takes their place")
+	}
+}
+
+// TestRenumberedStateGivesAFullDelta: the numbers in the files before mean
+// other keys.
+func TestRenumberedStateGivesAFullDelta(t *testing.T) {
+	files, _ := written()
+	m := newKeyed[string, []string](true)
+	for _, name := range []string{"2.snapshot", "3.delta"} {
+		if err := m.Load(files[name], nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Loaded(true); err != nil {
+		t.Fatal(err)
+	}
+	m.Begin(4000)
+	m.Insert("new", nil)
+	data, full, err := m.Delta()
+	if err != nil || !full {
+		t.Fatalf("full %t, %v", full, err)
+	}
+	m.Commit()
+	if want := must(m.Snapshot()); string(data) != string(want) {
+		t.Errorf("the full delta is\n%x, want\n%x", data, want)
+	}
+}
+
+// TestWindowsTellTheirSchema, with what only the presence of totals shows in
+// their files.
+func TestWindowsTellTheirSchema(t *testing.T) {
+	add := func(a, b int64) int64 { return a + b }
+	spec := state.WindowSpec[string, int64]{Window: 3 * time.Second, Slide: 2 * time.Second, Reduce: add}
+	kc, vc := codec.For[string](), codec.For[int64]()
+	if got, want := spec.Schema(kc, vc), (state.Schema{Key: "string", Value: "int64 over 3s every 2s"}); got != want {
+		t.Errorf("schema %v, want %v", got, want)
+	}
+	spec.Inverse = add
+	if got, want := spec.Schema(kc, vc), (state.Schema{Key: "string", Value: "totals of int64 over 3s every 2s"}); got != want {
+		t.Errorf("schema %v, want %v", got, want)
 	}
 }
 
@@ -107,7 +191,7 @@ func TestAMigrationThatFailsFailsTheRestore(t *testing.T) {
 	m := newKeyed[string, []string](true)
 	m.Begin(1000)
 	m.Insert("tide", []string{"bad"})
-	file := must(m.Delta())
+	file := nextDelta(m)
 	err := lengths(0, state.From(codec.For[[]string](), 0, count)).Restore([][]byte{file})
 	if err == nil || !strings.Contains(err.Error(), "a bad string") {
 		t.Errorf("error %v", err)

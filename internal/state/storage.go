@@ -4,23 +4,19 @@ import (
 	"context"
 	"fmt"
 	"sync"
+
+	"github.com/tidemill/tidemill/internal/base"
 )
 
-// Handle names a stored state file.
-type Handle struct {
-	ID   uint64
-	Size int64
-}
-
-// Storage keeps state files where every executor of the job can read them.
-// All methods are safe for concurrent use.
+// Storage keeps state files where every executor of the job can read them; a
+// handle names one. All methods are safe for concurrent use.
 type Storage interface {
 	// Put stores a file, which nobody changes any more, and returns once it is
 	// as durable as the storage makes it.
-	Put(ctx context.Context, data []byte) (Handle, error)
-	Get(ctx context.Context, h Handle) ([]byte, error)
+	Put(ctx context.Context, data []byte) (base.Handle, error)
+	Get(ctx context.Context, h base.Handle) ([]byte, error)
 	// Drop forgets files that nothing names any more.
-	Drop(hs ...Handle)
+	Drop(hs ...base.Handle)
 }
 
 // MemStorage is a storage in the memory of the process: state survives an
@@ -36,35 +32,35 @@ type MemStorage struct {
 func NewMemStorage() *MemStorage { return &MemStorage{files: map[uint64][]byte{}} }
 
 // Put implements [Storage].
-func (s *MemStorage) Put(ctx context.Context, data []byte) (Handle, error) {
+func (s *MemStorage) Put(ctx context.Context, data []byte) (base.Handle, error) {
 	if err := ctx.Err(); err != nil {
-		return Handle{}, context.Cause(ctx)
+		return base.Handle{}, context.Cause(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.next++
 	s.files[s.next] = data
 	s.bytes += int64(len(data))
-	return Handle{ID: s.next, Size: int64(len(data))}, nil
+	return base.Handle{Log: "memory", Segment: s.next, Length: int64(len(data))}, nil
 }
 
 // Get implements [Storage].
-func (s *MemStorage) Get(_ context.Context, h Handle) ([]byte, error) {
+func (s *MemStorage) Get(_ context.Context, h base.Handle) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if data, ok := s.files[h.ID]; ok {
+	if data, ok := s.files[h.Segment]; ok {
 		return data, nil
 	}
-	return nil, fmt.Errorf("state file %d is gone", h.ID)
+	return nil, fmt.Errorf("state file %d is gone", h.Segment)
 }
 
 // Drop implements [Storage].
-func (s *MemStorage) Drop(hs ...Handle) {
+func (s *MemStorage) Drop(hs ...base.Handle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range hs {
-		s.bytes -= int64(len(s.files[h.ID]))
-		delete(s.files, h.ID)
+		s.bytes -= int64(len(s.files[h.Segment]))
+		delete(s.files, h.Segment)
 	}
 }
 

@@ -13,7 +13,7 @@ func TestMemStorage(t *testing.T) {
 	s := state.NewMemStorage()
 	a, errA := s.Put(t.Context(), []byte("tide"))
 	b, errB := s.Put(t.Context(), []byte("mill!"))
-	if errA != nil || errB != nil || a.ID == b.ID || a.Size != 4 || b.Size != 5 {
+	if errA != nil || errB != nil || a.Segment == b.Segment || a.Length != 4 || b.Length != 5 {
 		t.Fatalf("Put: %v, %v, %v, %v", a, errA, b, errB)
 	}
 	if got, err := s.Get(t.Context(), b); err != nil || string(got) != "mill!" {

@@ -47,11 +47,11 @@ func TestRefreshSurvivesARestore(t *testing.T) {
 	m.Begin(1000)
 	m.Insert("read", 1)
 	m.Insert("idle", 1)
-	files := [][]byte{must(m.Delta())}
+	files := [][]byte{nextDelta(m)}
 	m.Commit()
 	m.Begin(2000)
 	m.Refresh(0)
-	files = append(files, must(m.Delta()))
+	files = append(files, nextDelta(m))
 	m.Commit()
 	for _, files := range [][][]byte{files, {must(m.Snapshot())}, {must(state.Merge(files))}} {
 		again := newKeyed[string, int64](true)

@@ -83,8 +83,7 @@ type paneUndo[V any] struct {
 // NewWindow returns an empty window.
 func NewWindow[K comparable, V any](kc *codec.Codec[K], vc *codec.Codec[V], spec WindowSpec[K, V]) *Window[K, V] {
 	w := &Window[K, V]{spec: spec, pane: gcd(spec.Window, spec.Slide), kc: kc, vc: vc}
-	// A window of other lengths has other panes, so its state is of no use.
-	w.schema = Schema{Key: kc.ID, Value: fmt.Sprintf("%s over %v every %v", vc.ID, spec.Window, spec.Slide)}
+	w.schema = spec.files(kc, vc)
 	if spec.Inverse != nil {
 		w.totals = NewMap(kc, totalCodec(vc), false)
 	}
@@ -364,20 +363,19 @@ func (w *Window[K, V]) end() {
 	w.undo, w.dropped, w.included = nil, nil, nil
 }
 
-// Delta implements [Part].
-func (w *Window[K, V]) Delta() ([]byte, error) {
+// Delta implements [Part]. It is never full: windows have no migrations.
+func (w *Window[K, V]) Delta() (data []byte, full bool, err error) {
 	var parts []contribution
 	if w.count > 0 {
 		parts = []contribution{{w.current.end, w.count, w.added}}
 	}
 	var totals []byte
 	if w.totals != nil {
-		var err error
-		if totals, err = w.totals.Delta(); err != nil {
-			return nil, err
+		if totals, _, err = w.totals.Delta(); err != nil {
+			return nil, false, err
 		}
 	}
-	return windowFile(delta, w.schema, w.running, w.last, parts, totals), nil
+	return windowFile(delta, w.schema, w.running, w.last, parts, totals), false, nil
 }
 
 // Snapshot implements [Part].

@@ -173,7 +173,7 @@ func (x *windowModel[V]) batch(t *rapid.T) {
 		x.past, x.totals, x.last = was.past, was.totals, was.last
 		return
 	}
-	delta := must(x.w.Delta())
+	delta := nextDelta(x.w)
 	x.w.Commit()
 	x.files = append(x.files, delta)
 	if x.w.Version() != x.now || x.w.Running() != 0 {

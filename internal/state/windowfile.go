@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 
 	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/codec"
 )
 
 // A window file is a header and parts:
@@ -26,6 +27,28 @@ const (
 	windowVersion = 1
 	windowHead    = 33
 )
+
+// What the value of a window's schema says beside the codec's id.
+const (
+	TotalsPrefix = "totals of "
+	LengthsInfix = " over "
+)
+
+// files is the schema of the window's files: a window of other lengths has other
+// panes, so its state is of no use.
+func (s WindowSpec[K, V]) files(kc *codec.Codec[K], vc *codec.Codec[V]) Schema {
+	return Schema{Key: kc.ID, Value: fmt.Sprintf("%s%s%v every %v", vc.ID, LengthsInfix, s.Window, s.Slide)}
+}
+
+// Schema says what the window keeps: what its files say, and whether there are
+// totals, which they show by having them.
+func (s WindowSpec[K, V]) Schema(kc *codec.Codec[K], vc *codec.Codec[V]) Schema {
+	all := s.files(kc, vc)
+	if s.Inverse != nil {
+		all.Value = TotalsPrefix + all.Value
+	}
+	return all
+}
 
 // contribution is what one batch, or in a snapshot of a [Window] one pane,
 // adds: encoded pairs.
