@@ -27,6 +27,7 @@ type Config struct {
 	Slots int // tasks at a time
 	Job   string
 	Run   string
+	Epoch base.Epoch // of the job driver
 	FS    fsys.FS
 	Dir   string // for spilled blocks
 	// MemoryLimit is the number of bytes for blocks, kept partitions and shuffle outputs.
@@ -34,6 +35,12 @@ type Config struct {
 	// Checked turns checked mode on.
 	Checked  bool
 	Receiver receiver.Config
+	// Logs opens the write-ahead logs of receivers; nil if there are none.
+	Logs LogOpener
+	// Blocks reads what receivers logged; nil if they log nothing.
+	Blocks interface {
+		Read(ctx context.Context, h base.Handle) ([]byte, error)
+	}
 	// States keeps state files where all executors can read them.
 	States state.Storage
 	Log    hclog.Logger
@@ -216,6 +223,8 @@ func (e *Executor) handle(m rpc.ToExecutor) {
 		e.startReceiver(m)
 	case rpc.StopReceiver:
 		e.stopReceiver(m)
+	case rpc.RateLimit:
+		e.limitReceiver(m)
 	}
 }
 

@@ -14,6 +14,13 @@ import (
 type hosted struct {
 	epoch base.Epoch
 	stop  chan struct{}
+	rate  chan float64 // holds the newest limit until the receiver takes it
+}
+
+// LogOpener opens the write-ahead log of one epoch of a stream's receiver. The
+// receiver closes it.
+type LogOpener interface {
+	OpenLog(ctx context.Context, stream base.UID, epoch base.Epoch) (receiver.Log, error)
 }
 
 // startReceiver hosts a stream's receiver. A start of a lower or equal epoch
@@ -27,7 +34,7 @@ func (e *Executor) startReceiver(m rpc.StartReceiver) {
 		})
 		return
 	}
-	h := &hosted{epoch: m.Epoch, stop: make(chan struct{})}
+	h := &hosted{epoch: m.Epoch, stop: make(chan struct{}), rate: make(chan float64, 1)}
 	e.mu.Lock()
 	old := e.receivers[m.Stream]
 	if e.closed || old != nil && old.epoch >= m.Epoch {
@@ -42,8 +49,13 @@ func (e *Executor) startReceiver(m rpc.StartReceiver) {
 	}
 	env := receiver.Env{
 		Stream: m.Stream, Epoch: m.Epoch, Executor: e.cfg.ID,
-		Blocks: e.store, Driver: reporter{e}, Config: e.cfg.Receiver, Stop: h.stop,
-		Log: e.cfg.Log,
+		Blocks: e.store, Driver: reporter{e}, Config: e.cfg.Receiver, From: m.From,
+		Stop: h.stop, Rate: h.rate, Log: e.cfg.Log,
+	}
+	if e.cfg.Logs != nil {
+		env.OpenLog = func(ctx context.Context) (receiver.Log, error) {
+			return e.cfg.Logs.OpenLog(ctx, m.Stream, m.Epoch)
+		}
 	}
 	e.wg.Go(func() {
 		err := runner.Run(e.ctx, env)
@@ -78,6 +90,25 @@ func (e *Executor) stopReceiver(m rpc.StopReceiver) {
 	}
 }
 
+// limitReceiver hands a limit on. Only the inbox goroutine sends, so that one
+// of few tries succeeds: it never waits for the receiver.
+func (e *Executor) limitReceiver(m rpc.RateLimit) {
+	e.mu.Lock()
+	h := e.receivers[m.Stream]
+	e.mu.Unlock()
+	for h != nil {
+		select {
+		case h.rate <- m.Rate:
+			return
+		default:
+		}
+		select {
+		case <-h.rate: // overtaken
+		default:
+		}
+	}
+}
+
 func (e *Executor) runner(stream base.UID) receiver.Runner {
 	for _, s := range e.g.Sources {
 		if s.Op.UID == stream {
@@ -98,6 +129,7 @@ func (r reporter) AddBlock(ctx context.Context, b receiver.Block) error {
 	}
 	return r.e.driver.AddBlock(ctx, rpc.AddBlock{Block: plan.Block{
 		ID: b.ID, Key: b.Key, Records: b.Records, Bytes: b.Bytes, Executor: b.Executor,
+		Handle: b.Handle, Position: b.Position,
 	}})
 }
 

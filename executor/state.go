@@ -130,8 +130,8 @@ func (v *env) endState(ctx context.Context, done *rpc.TaskDone, err error) error
 	defer func() { h.turn <- struct{}{} }()
 	if err == nil {
 		var data []byte
-		if data, err = h.part.Delta(); err == nil {
-			var f state.Handle
+		if data, done.StateFull, err = h.part.Delta(); err == nil {
+			var f base.Handle
 			if f, err = v.e.cfg.States.Put(ctx, data); err == nil {
 				done.State = &f
 			}

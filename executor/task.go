@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/codec"
@@ -88,7 +89,7 @@ func (e *Executor) run(ctx context.Context, st *stage, ref rpc.TaskRef) {
 	done := rpc.TaskDone{Executor: e.cfg.ID, Job: st.Job, Stage: st.Stage, Task: ref}
 	env := &env{e: e, st: st}
 	t := rdd.NewTask(ctx, env, rdd.TaskSpec{
-		Job: e.cfg.Job, Run: e.cfg.Run, Operator: string(st.Output), Batch: st.Batch,
+		Job: e.cfg.Job, Run: e.cfg.Run, Epoch: e.cfg.Epoch, Operator: string(st.Output), Batch: st.Batch,
 		Partition: ref.Part, Attempt: ref.Attempt, Executor: e.cfg.ID, Checked: e.cfg.Checked,
 	})
 	ended := false
@@ -254,7 +255,7 @@ func (v *env) Keep(key plan.CacheKey, frame []byte, level base.StorageLevel) {
 func (v *env) keptHere() []plan.CacheKey { return v.kept }
 
 // Block implements [rdd.Env].
-func (v *env) Block(_ context.Context, batch base.BatchTime, b plan.Block) ([]byte, error) {
+func (v *env) Block(ctx context.Context, batch base.BatchTime, b plan.Block) ([]byte, error) {
 	v.e.mu.Lock()
 	skip := v.e.lost[b.ID]
 	v.e.mu.Unlock()
@@ -272,6 +273,12 @@ func (v *env) Block(_ context.Context, batch base.BatchTime, b plan.Block) ([]by
 		var peer rpc.Peer
 		if peer, err = v.e.hub.Peer(b.Executor); err == nil {
 			data, err = peer.Stored(b.Key)
+		}
+	}
+	if err != nil && !b.Handle.IsZero() && v.e.cfg.Blocks != nil {
+		data, err = v.e.cfg.Blocks.Read(ctx, b.Handle)
+		if err != nil && !errors.Is(err, base.ErrCorrupt) && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err // may pass
 		}
 	}
 	if err != nil {

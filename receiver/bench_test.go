@@ -1,9 +1,15 @@
 package receiver_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tidemill/tidemill/internal/base"
@@ -94,4 +100,54 @@ func BenchmarkSocketText(b *testing.B) {
 	if err := <-sent; err != nil {
 		b.Fatal(err)
 	}
+}
+
+// BenchmarkHTTP is one request of one short line, of 64 clients at once on
+// connections that are kept; clients and server share the machine.
+func BenchmarkHTTP(b *testing.B) {
+	const clients = 64
+	w := newWorld(b)
+	s := serve(w, receiver.Config{}, receiver.HTTP{})
+	addr := strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/")
+	request := []byte("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\none line\n")
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	b.ReportAllocs()
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer c.Close()
+			in := bufio.NewReader(c)
+			for left.Add(-1) >= 0 {
+				if _, err := c.Write(request); err != nil {
+					b.Error(err)
+					return
+				}
+				resp, err := http.ReadResponse(in, nil)
+				if err != nil || resp.StatusCode != 200 {
+					b.Error(resp, err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+	mustEnd(b, s.job)
+	n := 0
+	for _, size := range w.sizes() {
+		n += size
+	}
+	if n != b.N {
+		b.Errorf("%d records of %d requests", n, b.N)
+	}
+	b.ReportMetric(float64(n)/float64(len(w.log)), "requests/block")
 }

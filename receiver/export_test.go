@@ -1,6 +1,9 @@
 package receiver
 
-import "context"
+import (
+	"context"
+	"testing"
+)
 
 // CutLines feeds chunks to a line cutter and ends it.
 func CutLines(limit int, chunks ...[]byte) (lines []string, long []int64) {
@@ -32,3 +35,22 @@ func (l Limiter) Wait(ctx context.Context, records, bytes int64) error {
 
 // SetRate is the limiter's setRate.
 func (l Limiter) SetRate(r float64) { l.l.setRate(r) }
+
+// EncodeTailPosition encodes how far each file was read.
+func EncodeTailPosition(p map[string]int64) []byte { return tailPosition(p).append(nil) }
+
+// ParseTailPosition decodes what EncodeTailPosition made.
+func ParseTailPosition(b []byte) (map[string]int64, error) {
+	p, err := parseTailPosition(b)
+	return p, err
+}
+
+// TailPosition is ParseTailPosition of a good one.
+func TailPosition(t *testing.T, b []byte) map[string]int64 {
+	t.Helper()
+	p, err := parseTailPosition(b)
+	if err != nil {
+		t.Error(err)
+	}
+	return p
+}

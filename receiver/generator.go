@@ -1,6 +1,7 @@
 package receiver
 
 import (
+	"bytes"
 	"context"
 	"sync"
 
@@ -9,9 +10,10 @@ import (
 
 // frame is a cut block on its way to the pusher.
 type frame struct {
-	data    []byte
-	records int
-	done    chan<- error // has room for the outcome; nil if nobody waits
+	data     []byte // nil: only a mark in the queue, to be told when all before it is added
+	records  int
+	position []byte
+	done     chan<- error // has room for the outcome; nil if nobody waits
 }
 
 // generator collects records into an open frame and keeps the queue of cut
@@ -24,9 +26,11 @@ type generator[T any] struct {
 
 	mu       sync.Mutex
 	open     *codec.FrameWriter[T]
+	position []byte   // of the newest record in open that has one
+	seekable bool     // some record or frame had a position
 	owner    *Sink[T] // whose records are taken, nil for nobody's
 	accepted uint64   // records so far
-	queue    []frame  // up to maxQueue, more by an open frame that had to go with another
+	queue    []frame  // up to maxQueue, more by an open frame that had to go with another, and a mark
 	due      bool     // the open frame should have been cut but there was no room
 	closed   bool     // nothing comes any more
 	room     chan struct{}
@@ -38,7 +42,7 @@ func newGenerator[T any](c *codec.Codec[T], cfg Config) *generator[T] {
 		maxQueue: cfg.QueueSize,
 		work:     make(chan struct{}, 1),
 		open:     codec.NewFrameWriter(c),
-		queue:    make([]frame, 0, cfg.QueueSize+2),
+		queue:    make([]frame, 0, cfg.QueueSize+3),
 	}
 }
 
@@ -55,10 +59,11 @@ func (g *generator[T]) setOwner(s *Sink[T]) uint64 {
 	return g.accepted
 }
 
-// store adds one record to the open frame and returns its encoded size.
-func (g *generator[T]) store(ctx context.Context, s *Sink[T], v T) (int, error) {
+// store adds one record, and the position after it if there is one, to the
+// open frame and returns its encoded size.
+func (g *generator[T]) store(ctx context.Context, s *Sink[T], v T, position []byte) (int, error) {
 	for {
-		n, room, err := g.tryStore(s, v)
+		n, room, err := g.tryStore(s, v, position)
 		if room == nil {
 			return n, err
 		}
@@ -72,7 +77,7 @@ func (g *generator[T]) store(ctx context.Context, s *Sink[T], v T) (int, error) 
 
 // tryStore is one try of store. The lock is released by defer since encoders
 // of user types may panic.
-func (g *generator[T]) tryStore(s *Sink[T], v T) (n int, room <-chan struct{}, err error) {
+func (g *generator[T]) tryStore(s *Sink[T], v T, position []byte) (n int, room <-chan struct{}, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.owner != s {
@@ -86,6 +91,9 @@ func (g *generator[T]) tryStore(s *Sink[T], v T) (n int, room <-chan struct{}, e
 		return 0, nil, err
 	}
 	g.accepted++
+	if len(position) > 0 {
+		g.position, g.seekable = append(g.position[:0], position...), true
+	}
 	n = g.open.Size() - before
 	if g.open.Size() >= g.maxBytes {
 		g.cutLocked() // without room the next record waits
@@ -119,6 +127,7 @@ func (g *generator[T]) tryEnqueue(s *Sink[T], f frame) (room <-chan struct{}, er
 	}
 	g.finishLocked()
 	g.accepted += uint64(f.records)
+	g.seekable = g.seekable || f.position != nil
 	g.queue = append(g.queue, f)
 	g.signal()
 	return nil, nil
@@ -129,6 +138,25 @@ func (g *generator[T]) tick() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.due = g.open.Count() > 0 && !g.cutLocked()
+}
+
+// settled says when all that was accepted is in added blocks, or why it never
+// will be. It cuts the open frame. Nil means that no position waits for that.
+func (g *generator[T]) settled() <-chan error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.seekable {
+		return nil
+	}
+	done := make(chan error, 1)
+	if g.closed {
+		done <- ErrStopped
+		return done
+	}
+	g.finishLocked()
+	g.queue = append(g.queue, frame{done: done})
+	g.signal()
+	return done
 }
 
 // close cuts the last block and refuses all further records.
@@ -217,7 +245,11 @@ func (g *generator[T]) cutLocked() bool {
 func (g *generator[T]) finishLocked() {
 	g.due = false
 	if n := g.open.Count(); n > 0 {
-		g.queue = append(g.queue, frame{data: g.open.Finish(), records: n})
+		f := frame{data: g.open.Finish(), records: n}
+		if len(g.position) > 0 {
+			f.position, g.position = bytes.Clone(g.position), g.position[:0]
+		}
+		g.queue = append(g.queue, f)
 		g.signal()
 	}
 }

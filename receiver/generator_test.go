@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -106,43 +105,6 @@ func TestBlocksAreCutByBytes(t *testing.T) {
 		}
 		mustEnd(t, j)
 	})
-}
-
-// B07: what Store took is in a block, and what it did not take gave an error.
-func TestGracefulStopKeepsWhatStoreAccepted(t *testing.T) {
-	for seed := range uint64(50) {
-		synctest.Test(t, func(t *testing.T) {
-			rnd := rand.New(rand.NewPCG(seed, 1))
-			pause := func() time.Duration { return time.Duration(rnd.IntN(20)) * time.Millisecond }
-			p1, p2 := pause(), pause()
-			w := newWorld(t)
-			var accepted, other atomic.Int64
-			gone := make(chan struct{})
-			j := runFunc(w, receiver.Config{MaxBlockBytes: 64, QueueSize: 2}, func(ctx context.Context, s *receiver.Sink[int]) error {
-				go func() { // goes on storing until it is refused
-					defer close(gone)
-					for s.Store(context.Background(), 1) == nil {
-						other.Add(1)
-						time.Sleep(p2/10 + 50*time.Microsecond)
-					}
-				}()
-				for s.Store(ctx, 1) == nil {
-					accepted.Add(1)
-					time.Sleep(p1/10 + 50*time.Microsecond)
-					if ctx.Err() != nil {
-						break
-					}
-				}
-				return nil
-			})
-			time.Sleep(200*time.Millisecond + pause())
-			mustEnd(t, j)
-			<-gone
-			if got, want := int64(len(records[int](w))), accepted.Load()+other.Load(); got != want || want == 0 {
-				t.Errorf("seed %d: %d records in blocks, %d accepted", seed, got, want)
-			}
-		})
-	}
 }
 
 func TestFullQueueMakesStoreWait(t *testing.T) {
@@ -624,6 +586,7 @@ func TestBlockAndEventAreDataForTheWire(t *testing.T) {
 	b := receiver.Block{
 		ID:  base.BlockID{Stream: "s", Epoch: 3, Counter: 9},
 		Key: "k", Records: 4, Bytes: 1 << 40, Executor: "e", Level: base.DiskOnly,
+		Handle: base.Handle{Log: "s", Epoch: 3, Segment: 2, Offset: 5, Length: 6}, Position: []byte{1, 0xff},
 	}
 	e := receiver.Event{Stream: "s", Epoch: 3, Executor: "e", Kind: receiver.Failed, Message: "m", Starts: 2, Lost: 7, Fatal: true}
 	roundTrip(t, b)

@@ -3,6 +3,7 @@ package receiver_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +30,10 @@ type world struct {
 	add func(b receiver.Block) (logged bool, err error)
 	// hold, if set, makes Put wait until it is closed.
 	hold chan struct{}
+	// began, if set, hears of each Put before it waits.
+	began func(key string)
+	// diary is the write-ahead log, nil for none.
+	diary *diary
 
 	mu      sync.Mutex
 	blocks  map[string][]byte
@@ -47,6 +52,9 @@ func newWorld(t testing.TB) *world {
 func (w *world) Put(ctx context.Context, key string, frame []byte, level base.StorageLevel) error {
 	if level != base.MemoryAndDisk {
 		w.t.Errorf("block %s put at level %v", key, level)
+	}
+	if w.began != nil {
+		w.began(key)
 	}
 	if w.hold != nil {
 		select {
@@ -76,7 +84,7 @@ func (w *world) Drop(key string) {
 func (w *world) AddBlock(_ context.Context, b receiver.Block) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.blocks[b.Key] == nil {
+	if w.blocks[b.Key] == nil && b.Handle.IsZero() {
 		w.t.Errorf("block %s added before it was stored", b.ID)
 	}
 	if b.ID.Counter > w.high+1 || b.ID.Counter == 0 {
@@ -143,15 +151,19 @@ func records[T any](w *world) (out []T) {
 
 func decode[T any](w *world, b receiver.Block) (out []T) {
 	w.t.Helper()
-	f, err := codec.OpenFrame(w.blocks[b.Key])
+	data := w.blocks[b.Key]
+	if w.diary != nil {
+		data = w.diary.read(b.Handle)
+	}
+	f, err := codec.OpenFrame(data)
 	if err == nil {
 		_, err = codec.EachInFrame(codec.For[T](), f, func(v T) bool { out = append(out, v); return true })
 	}
 	if err != nil {
 		w.t.Errorf("block %s: %v", b.ID, err)
 	}
-	if b.Bytes != int64(len(w.blocks[b.Key])) {
-		w.t.Errorf("block %s says %d bytes, has %d", b.ID, b.Bytes, len(w.blocks[b.Key]))
+	if b.Bytes != int64(len(data)) {
+		w.t.Errorf("block %s says %d bytes, has %d", b.ID, b.Bytes, len(data))
 	}
 	return out
 }
@@ -202,15 +214,25 @@ type job struct {
 
 // run starts a receiver in w; a test that doesn't end it gets it cancelled.
 func run[T any](w *world, cfg receiver.Config, open func() receiver.Receiver[T]) *job {
+	return runIn(w, receiver.Env{Epoch: 7, Config: cfg}, open)
+}
+
+// runIn is run with more of the environment given.
+func runIn[T any](w *world, env receiver.Env, open func() receiver.Receiver[T]) *job {
 	ctx, cancel := context.WithCancel(context.Background())
 	j := &job{world: w, rate: make(chan float64), stop: make(chan struct{}), cancel: cancel, done: make(chan error, 1)}
 	r := receiver.NewRunner("lines", open, codec.For[T](), receiver.Options{})
+	env.Stream, env.Executor, env.Stop, env.Rate = "lines", "ex-1", j.stop, j.rate
+	env.Blocks = w
+	if env.Driver == nil {
+		env.Driver = w
+	}
+	if w.diary != nil && env.OpenLog == nil {
+		env.OpenLog = func(context.Context) (receiver.Log, error) { return w.diary, nil }
+	}
 	go func() {
 		defer close(j.done)
-		j.done <- r.Run(ctx, receiver.Env{
-			Stream: "lines", Epoch: 7, Executor: "ex-1",
-			Blocks: w, Driver: w, Config: cfg, Stop: j.stop, Rate: j.rate,
-		})
+		j.done <- r.Run(ctx, env)
 	}()
 	w.t.Cleanup(func() { cancel(); <-j.done })
 	return j
@@ -232,4 +254,19 @@ func mustEnd(t testing.TB, j *job) {
 	if err := j.end(); err != nil {
 		t.Errorf("graceful stop: %v", err)
 	}
+}
+
+// dice are random numbers that many goroutines may draw.
+type dice struct {
+	mu sync.Mutex
+	r  *rand.Rand
+}
+
+func newDice(seed uint64) *dice { return &dice{r: rand.New(rand.NewPCG(seed, 1))} }
+
+// IntN returns a number of [0, n).
+func (d *dice) IntN(n int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.r.IntN(n)
 }

@@ -91,6 +91,18 @@ func (l *limiter) charge(bytes int64) {
 	l.mu.Unlock()
 }
 
+// within returns how many records may pass within d at the present rate, and
+// at least one. A receiver that cuts its batches like this waits often and
+// briefly instead of rarely and long.
+func (l *limiter) within(d time.Duration) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.recs.rate == 0 {
+		return math.MaxInt
+	}
+	return int(max(1, min(l.recs.rate*d.Seconds(), math.MaxInt32)))
+}
+
 func sleepUntil(ctx, start context.Context, d time.Duration, changed <-chan struct{}) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

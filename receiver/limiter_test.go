@@ -14,7 +14,7 @@ import (
 	"github.com/tidemill/tidemill/receiver"
 )
 
-// stores are the three ways into a block; each stores about n records of 100 bytes.
+// stores are the ways into a block; each stores about n records of 100 bytes.
 var stores = map[string]func(ctx context.Context, s *receiver.Sink[string], n int) error{
 	"Store": func(ctx context.Context, s *receiver.Sink[string], n int) error {
 		for range n {
@@ -26,6 +26,17 @@ var stores = map[string]func(ctx context.Context, s *receiver.Sink[string], n in
 	},
 	"StoreMany": func(ctx context.Context, s *receiver.Sink[string], n int) error {
 		return s.StoreMany(ctx, slices.Repeat([]string{line99}, n))
+	},
+	"StoreAt": func(ctx context.Context, s *receiver.Sink[string], n int) error {
+		for range n {
+			if err := s.StoreAt(ctx, line99, at(n)); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	"StoreManyAt": func(ctx context.Context, s *receiver.Sink[string], n int) error {
+		return s.StoreManyAt(ctx, slices.Repeat([]string{line99}, n), at(n))
 	},
 	"StoreSeq": func(ctx context.Context, s *receiver.Sink[string], n int) error {
 		return s.StoreSeq(ctx, slices.Values(slices.Repeat([]string{line99}, n)))

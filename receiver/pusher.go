@@ -11,12 +11,14 @@ import (
 
 // pusher stores blocks and adds them to the driver's log, one after the other.
 type pusher struct {
-	env    Env // with defaults
-	level  base.StorageLevel
-	report func(error)
+	env     Env // with defaults
+	level   base.StorageLevel
+	handler handler
+	report  func(error)
 
 	sequence uint64 // of the last block that was begun, for keys
 	counter  uint64 // of the last block that was stored (Invariant 2)
+	position []byte // of the source, after the blocks that were added
 }
 
 // push returns nil when f is stored and in the driver's log. After an error
@@ -29,39 +31,21 @@ func (p *pusher) push(ctx context.Context, f frame) error {
 		Bytes:    int64(len(f.data)),
 		Executor: p.env.Executor,
 		Level:    p.level,
+		Position: f.position,
 	}
-	if err := p.store(ctx, b.Key, f.data); err != nil {
+	var err error
+	if b.Handle, err = p.handler.store(ctx, b.Key, f.data); err != nil {
 		return err
 	}
 	p.counter++
 	b.ID = base.BlockID{Stream: p.env.Stream, Epoch: p.env.Epoch, Counter: p.counter}
-	return p.add(ctx, b)
-}
-
-// store keeps the block on this executor. It gives up after
-// Config.PushAttempts: another executor may do better.
-func (p *pusher) store(ctx context.Context, key string, data []byte) error {
-	wait := backoff{next: p.env.Config.PushDelay, most: p.env.Config.PushDelayMax}
-	for try := 1; ; try++ {
-		err := p.once(ctx, func(ctx context.Context) error {
-			return p.env.Blocks.Put(ctx, key, data, p.level)
-		})
-		if err == nil {
-			return nil
-		}
-		err = fmt.Errorf("store block %s, attempt %d of %d: %w", key, try, p.env.Config.PushAttempts, err)
-		if ctx.Err() == nil && try < p.env.Config.PushAttempts {
-			p.report(err)
-			if wait.sleep(ctx) {
-				continue
-			}
-		}
-		p.env.Blocks.Drop(key) // it is in nobody's log, even if a part was kept
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+	if err := p.add(ctx, b); err != nil {
 		return err
 	}
+	if f.position != nil {
+		p.position = f.position
+	}
+	return nil
 }
 
 // add resends the block under one id until the driver gives a final answer
@@ -70,7 +54,9 @@ func (p *pusher) store(ctx context.Context, key string, data []byte) error {
 func (p *pusher) add(ctx context.Context, b Block) error {
 	wait := backoff{next: p.env.Config.PushDelay, most: p.env.Config.PushDelayMax}
 	for try := 1; ; try++ {
-		err := p.once(ctx, func(ctx context.Context) error { return p.env.Driver.AddBlock(ctx, b) })
+		once, cancel := context.WithTimeout(ctx, p.env.Config.PushTimeout)
+		err := p.env.Driver.AddBlock(once, b)
+		cancel()
 		if err == nil {
 			return nil
 		}
@@ -78,7 +64,7 @@ func (p *pusher) add(ctx context.Context, b Block) error {
 		if errors.Is(err, ErrFenced) || errors.Is(err, ErrStopped) {
 			if try == 1 {
 				// After an unknown outcome the block may be in the log: then it must stay.
-				p.env.Blocks.Drop(b.Key)
+				p.handler.forget(b.Key, b.Handle)
 			}
 			return err
 		}
@@ -89,12 +75,6 @@ func (p *pusher) add(ctx context.Context, b Block) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-func (p *pusher) once(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, p.env.Config.PushTimeout)
-	defer cancel()
-	return f(ctx)
 }
 
 // backoff is a delay that doubles up to a maximum.

@@ -74,6 +74,20 @@ type BlockStore interface {
 	Drop(key string)
 }
 
+// Log is the write-ahead log of one run. All methods are safe for concurrent use.
+type Log interface {
+	// Append writes rec as one record and returns its handle when it is as
+	// durable as the log promises. An append does not fail for a while: every
+	// error is final (Invariant 14), one of a fenced log is ErrFenced. rec is not
+	// changed meanwhile, nor afterwards.
+	Append(ctx context.Context, rec []byte) (base.Handle, error)
+	// Release gives records back that no block names, so that they don't keep
+	// their segment alive. It may be called after Close.
+	Release(hs ...base.Handle)
+	// Close ends the log: appends that wait get their answer.
+	Close() error
+}
+
 // Driver is the way to the job driver. All methods are safe for concurrent use.
 type Driver interface {
 	// AddBlock returns nil when the driver's log has the block. It is idempotent
@@ -92,6 +106,13 @@ type Env struct {
 	Blocks   BlockStore
 	Driver   Driver
 	Config   Config
+	// OpenLog opens the write-ahead log of this epoch. It is called once, and the
+	// log is closed at the end of Run. Nil means that there is none and that
+	// blocks are as durable as the block store makes them.
+	OpenLog func(ctx context.Context) (Log, error)
+	// From is the position of the contiguous prefix of added blocks of all
+	// epochs before, for [Sink.From]; nil if there is none.
+	From []byte
 	// Stop asks for the graceful end by being closed; nil means never.
 	Stop <-chan struct{}
 	// Rate brings new limits in records per second; the lower of it and
@@ -116,6 +137,12 @@ type Block struct {
 	Bytes    int64 // of the whole frame
 	Executor base.ExecutorID
 	Level    base.StorageLevel
+	// Handle says where the frame lies in the write-ahead log; zero without one.
+	// Then the block store may lack the block.
+	Handle base.Handle
+	// Position is the source's position after this block; empty if no record of
+	// it came with one, and then the position of the block before still holds.
+	Position []byte
 }
 
 // EventKind says what happened to a receiver.
@@ -123,7 +150,7 @@ type EventKind uint8
 
 // Kinds of events.
 const (
-	// Started: a start has reached its source.
+	// Started: a start has reached its source; the message may say where that is.
 	Started EventKind = iota + 1
 	// Error: something went wrong, receiving goes on.
 	Error

@@ -1,6 +1,7 @@
 package receiver
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"iter"
@@ -16,8 +17,20 @@ import (
 type Sink[T any] struct {
 	run     *execution[T]
 	ctx     context.Context // ends with this start
+	from    []byte
 	reached atomic.Bool
 }
+
+// maxPosition bounds a position, which the driver logs with every block.
+const maxPosition = 1 << 20
+
+// From returns where the source is to be read from: the newest position that
+// came with a record of an added block, by this start or any before it, even on
+// another executor. Nil means from the begin, or that no position was given.
+// What was accepted before this start and has a position is in an added block
+// by now, so a source that can seek gives each record exactly once. The bytes
+// must not be changed.
+func (s *Sink[T]) From() []byte { return s.from }
 
 // Store puts v into the open block. It is held to the rate limit, and waits
 // while the queue of blocks is full; it does not wait until v is stored. After
@@ -26,14 +39,25 @@ type Sink[T any] struct {
 //
 // ctx matters only to the waiting: a Store that need not wait succeeds until
 // Receive has returned, so that records in hand can be stored while stopping.
-func (s *Sink[T]) Store(ctx context.Context, v T) error {
+func (s *Sink[T]) Store(ctx context.Context, v T) error { return s.StoreAt(ctx, v, nil) }
+
+// StoreAt is Store for a source that can seek. position says where the source
+// goes on after v and everything stored before, in the receiver's own words; a
+// later start reads it by From once a block with v, or with a later record, is
+// added. It stands for the whole receiver: goroutines that share a Sink must
+// order their calls as their positions are. It holds at most 1 MiB, is copied,
+// and nil means none.
+func (s *Sink[T]) StoreAt(ctx context.Context, v T, position []byte) error {
+	if err := s.checkPosition(position); err != nil {
+		return err
+	}
 	limited := s.run.limit.on.Load()
 	if limited {
 		if err := s.run.limit.wait(ctx, s.ctx, 1, 0); err != nil {
 			return err
 		}
 	}
-	n, err := s.run.gen.store(ctx, s, v)
+	n, err := s.run.gen.store(ctx, s, v, position)
 	if err != nil {
 		return err
 	}
@@ -54,9 +78,14 @@ func (s *Sink[T]) Store(ctx context.Context, v T) error {
 // After an error the batch may be stored or not. Once the stop of the stream
 // has begun, a block that was queued is waited for even though ctx has ended;
 // Config.StopTimeout bounds that. An empty vs does nothing.
-func (s *Sink[T]) StoreMany(ctx context.Context, vs []T) error {
-	if len(vs) == 0 {
-		return nil
+func (s *Sink[T]) StoreMany(ctx context.Context, vs []T) error { return s.StoreManyAt(ctx, vs, nil) }
+
+// StoreManyAt is StoreMany for a source that can seek: position, as StoreAt
+// has it, belongs after the last of vs. Records and position are in the
+// driver's log together or not at all.
+func (s *Sink[T]) StoreManyAt(ctx context.Context, vs []T, position []byte) error {
+	if err := s.checkPosition(position); err != nil || len(vs) == 0 {
+		return err
 	}
 	w := codec.NewFrameWriter(s.run.codec)
 	for i, v := range vs {
@@ -69,11 +98,18 @@ func (s *Sink[T]) StoreMany(ctx context.Context, vs []T) error {
 			return err
 		}
 	}
-	done, err := s.enqueue(ctx, w)
+	done, err := s.enqueue(ctx, w, position)
 	if err != nil {
 		return err
 	}
 	return s.await(ctx, done)
+}
+
+func (s *Sink[T]) checkPosition(position []byte) error {
+	if len(position) > maxPosition {
+		return fmt.Errorf("receiver %q: a position of %d bytes: the limit is %d", s.run.env.Stream, len(position), maxPosition)
+	}
+	return nil
 }
 
 // StoreSeq stores what seq yields in blocks cut at Config.MaxBlockBytes and
@@ -101,14 +137,14 @@ func (s *Sink[T]) StoreSeq(ctx context.Context, seq iter.Seq[T]) error {
 		}
 		if w.Size() >= s.run.gen.maxBytes {
 			var err error
-			if done, err = s.enqueue(ctx, w); err != nil {
+			if done, err = s.enqueue(ctx, w, nil); err != nil {
 				return err
 			}
 		}
 	}
 	if w.Count() > 0 {
 		var err error
-		if done, err = s.enqueue(ctx, w); err != nil {
+		if done, err = s.enqueue(ctx, w, nil); err != nil {
 			return err
 		}
 	}
@@ -119,11 +155,16 @@ func (s *Sink[T]) StoreSeq(ctx context.Context, seq iter.Seq[T]) error {
 	return s.await(ctx, done)
 }
 
-// enqueue cuts what w holds.
-func (s *Sink[T]) enqueue(ctx context.Context, w *codec.FrameWriter[T]) (<-chan error, error) {
+// enqueue cuts what w holds. After an error nothing of it is stored, and none
+// will be.
+func (s *Sink[T]) enqueue(ctx context.Context, w *codec.FrameWriter[T], position []byte) (<-chan error, error) {
 	done := make(chan error, 1)
-	n := w.Count()
-	if err := s.run.gen.enqueue(ctx, s, frame{data: w.Finish(), records: n, done: done}); err != nil {
+	f := frame{records: w.Count(), done: done}
+	if len(position) > 0 {
+		f.position = bytes.Clone(position)
+	}
+	f.data = w.Finish()
+	if err := s.run.gen.enqueue(ctx, s, f); err != nil {
 		return nil, err
 	}
 	s.Ready()
@@ -157,10 +198,19 @@ func (s *Sink[T]) ReportError(err error) { s.run.reportError(err) }
 // Ready says that the source has been reached. A store that succeeds says so
 // too. A stream that was never Ready ends the job after Config.StartAttempts
 // failures in a row; one that was is started again for ever.
-func (s *Sink[T]) Ready() {
+func (s *Sink[T]) Ready() { s.ready("") }
+
+// ReadyAt is Ready for a receiver that others come to: where, the address it
+// listens on, is shown at the driver and in the log.
+func (s *Sink[T]) ReadyAt(where string) {
+	s.run.env.Log.Info("listening", "stream", s.run.env.Stream, "address", where)
+	s.ready("listening on " + where)
+}
+
+func (s *Sink[T]) ready(message string) {
 	if s.reached.CompareAndSwap(false, true) {
 		s.run.reached.Store(true)
-		s.run.event(Event{Kind: Started})
+		s.run.event(Event{Kind: Started, Message: message})
 	}
 }
 

@@ -73,32 +73,60 @@ func (w *world) untilEvent(kind receiver.EventKind, text string) {
 	})
 }
 
-// B10 (a), (e), (f), and (d) the way Spark decodes text.
-func TestSocketTextLines(t *testing.T) {
+// sent sends text to a new connection and returns the n records that come of it.
+func sent(t *testing.T, n int, text string) (*world, []string) {
+	t.Helper()
 	w, s := newWorld(t), listen(t)
 	j := run(w, soon, receiver.SocketText(s.addr()))
 	c := s.accept()
-	s.send(c, "a\r")
-	w.until("the connection", func() bool { return len(w.events) > 0 })
-	s.send(c, "\nb\n\n\r\nc\rd\ngr")
-	if lines := got(w, 5); !slices.Equal(lines, []string{"a", "b", "", "", "c\rd"}) {
-		t.Errorf("%q", lines)
-	}
-	s.send(c, "ün\n\xff\xfe\x00ok\n\xff\nfine\n")
-	if lines := got(w, 9)[5:]; !slices.Equal(lines, []string{"grün", "\ufffd\ufffd\x00ok", "\ufffd", "fine"}) {
-		t.Errorf("%q", lines)
-	}
-	w.untilEvent(receiver.Error, "line 7 is not UTF-8")
+	s.send(c, text)
+	lines := got(w, n)
 	c.Close()
-	w.untilEvent(receiver.Error, "2 lines of this connection were not UTF-8")
+	w.untilEvent(receiver.Restarting, "")
 	mustEnd(t, j)
+	return w, lines
+}
+
+func TestB10aCRAtTheEndOfARead(t *testing.T) {
+	w, s := newWorld(t), listen(t)
+	j := run(w, soon, receiver.SocketText(s.addr()))
+	c := s.accept()
+	s.send(c, "first\na\r")
+	got(w, 1) // so all of it has been read
+	s.send(c, "\nb\n")
+	if lines := got(w, 3); !slices.Equal(lines, []string{"first", "a", "b"}) {
+		t.Errorf("%q", lines)
+	}
+	mustEnd(t, j)
+}
+
+func TestB10eEmptyLinesAreRecords(t *testing.T) {
+	if _, lines := sent(t, 5, "\na\n\n\r\nb\n"); !slices.Equal(lines, []string{"", "a", "", "", "b"}) {
+		t.Errorf("%q", lines)
+	}
+}
+
+func TestB10fLoneCRIsPartOfTheLine(t *testing.T) {
+	if _, lines := sent(t, 2, "c\rd\n\re\r\r\n"); !slices.Equal(lines, []string{"c\rd", "\re\r"}) {
+		t.Errorf("%q", lines)
+	}
+}
+
+// The way Spark decodes text; SocketFrames keeps bytes as they are.
+func TestB10dBytesThatAreNotUTF8AreReplacedAndReported(t *testing.T) {
+	w, lines := sent(t, 4, "grün\n\xff\xfe\x00ok\n\xff\nfine\n")
+	if !slices.Equal(lines, []string{"grün", "\ufffd\ufffd\x00ok", "\ufffd", "fine"}) {
+		t.Errorf("%q", lines)
+	}
+	w.untilEvent(receiver.Error, "line 2 is not UTF-8")
+	w.untilEvent(receiver.Error, "2 lines of this connection were not UTF-8")
 	if n := strings.Count(w.kinds(), "error"); n != 2 {
 		t.Errorf("events: %s", w.kinds())
 	}
 }
 
-// B10 (b): never abcdef.
-func TestSocketTextLastHalfLine(t *testing.T) {
+// Never abcdef.
+func TestB10bLastHalfLine(t *testing.T) {
 	t.Run("clean end", func(t *testing.T) {
 		w, s := newWorld(t), listen(t)
 		j := run(w, soon, receiver.SocketText(s.addr()))
@@ -157,8 +185,7 @@ func TestSocketTextReportsWhatAStopLeavesUnstored(t *testing.T) {
 	w.untilEvent(receiver.Error, "8 bytes after line 1 are dropped: stopped")
 }
 
-// B10 (c).
-func TestSocketTextLongLineIsSkippedAndReported(t *testing.T) {
+func TestB10cLongLineIsSkippedAndReported(t *testing.T) {
 	w, s := newWorld(t), listen(t)
 	j := run(w, soon, receiver.SocketText(s.addr()))
 	c := s.accept()
@@ -198,8 +225,8 @@ func TestSocketTextRefusedPortEndsTheJob(t *testing.T) {
 	}
 }
 
-// B09 (c): a stop ends a blocked read, quietly.
-func TestSocketTextStopsWhileItReads(t *testing.T) {
+// A stop ends a blocked read, quietly.
+func TestB09cSocketTextStopsWhileItReads(t *testing.T) {
 	w, s := newWorld(t), listen(t)
 	j := run(w, soon, receiver.SocketText(s.addr()))
 	s.accept()

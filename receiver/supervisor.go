@@ -66,23 +66,49 @@ func (r *runner[T]) Run(ctx context.Context, env Env) error {
 		limit:  newLimiter(env.Config.MaxRate, env.Config.MaxByteRate),
 		pushed: make(chan struct{}),
 	}
-	x.push = pusher{env: env, level: r.opts.Level, report: x.reportError}
+	x.push = pusher{env: env, level: r.opts.Level, report: x.reportError, position: env.From}
 	x.ctx, x.abort = context.WithCancelCause(ctx)
 	x.recv, x.endRecv = context.WithCancelCause(x.ctx)
 
 	var owned sync.WaitGroup
-	owned.Go(x.pushAll)
 	owned.Go(x.clock)
-	err := x.supervise()
-	if drainErr := x.drain(); drainErr != nil {
-		err = drainErr
+	err := x.openHandler()
+	if err == nil {
+		owned.Go(x.pushAll)
+		err = x.supervise()
+		if drainErr := x.drain(); drainErr != nil {
+			err = drainErr
+		}
+	} else if x.recv.Err() != nil {
+		err = nil // it was told to end before it had begun
 	}
 	x.abort(nil)
 	owned.Wait()
+	if x.push.handler != nil {
+		// Not before the last block is stored.
+		if closeErr := x.push.handler.close(); closeErr != nil {
+			x.reportError(fmt.Errorf("close the log: %w", closeErr))
+		}
+	}
 	if x.failure != nil {
 		err = x.failure
 	}
 	return x.end(ctx, err)
+}
+
+// openHandler opens what blocks are stored in. A log can't be opened a second
+// time in one epoch, so there is no second try.
+func (x *execution[T]) openHandler() error {
+	if x.env.OpenLog == nil {
+		x.push.handler = &blockManagerHandler{blocks: x.env.Blocks, level: x.opts.Level, cfg: x.env.Config, report: x.reportError}
+		return nil
+	}
+	log, err := x.env.OpenLog(x.recv)
+	if err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	x.push.handler = &writeAheadLogHandler{log: log, blocks: x.env.Blocks, level: x.opts.Level, cfg: x.env.Config, report: x.reportError}
+	return nil
 }
 
 // clock cuts blocks by time and takes in requests from outside.
@@ -115,6 +141,10 @@ func (x *execution[T]) pushAll() {
 		f, ok := x.gen.next(x.ctx)
 		if !ok {
 			break
+		}
+		if f.data == nil {
+			f.settle(nil)
+			continue
 		}
 		err := x.push.push(x.ctx, f)
 		x.lost += f.settle(err)
@@ -156,9 +186,25 @@ func (x *execution[T]) supervise() error {
 			wait.next = cfg.RestartDelay
 		}
 		x.restarting(err, min(wait.next, wait.most))
-		if !wait.sleep(x.recv) {
+		if !wait.sleep(x.recv) || !x.settle() {
 			return nil
 		}
+	}
+}
+
+// settle waits until all blocks are added, if records came with positions: the
+// next start must read on behind what this Run has accepted, or it would come
+// twice. It returns false if that can't be, or the stop has begun.
+func (x *execution[T]) settle() bool {
+	done := x.gen.settled()
+	if done == nil {
+		return true
+	}
+	select {
+	case err := <-done:
+		return err == nil
+	case <-x.recv.Done():
+		return false
 	}
 }
 
@@ -171,7 +217,7 @@ func (x *execution[T]) start() (stored bool, err error) {
 	}
 	ctx, cancel := context.WithCancelCause(x.recv)
 	defer cancel(ErrStopped)
-	s := &Sink[T]{run: x, ctx: ctx}
+	s := &Sink[T]{run: x, ctx: ctx, from: x.push.position} // the pusher is idle if there are positions
 	x.starts.Add(1)
 	before := x.gen.setOwner(s)
 	done := make(chan error, 1)

@@ -111,25 +111,6 @@ func TestStopDuringTheBackOffEndsAtOnce(t *testing.T) {
 	})
 }
 
-// B09: the error that the stop itself causes is no failure.
-func TestErrorDuringStopDoesNotRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		starts := 0
-		j := runFunc(w, receiver.Config{}, func(ctx context.Context, s *receiver.Sink[int]) error {
-			starts++
-			s.Ready()
-			<-ctx.Done()
-			panic("use of closed connection")
-		})
-		time.Sleep(time.Second)
-		mustEnd(t, j)
-		if got := w.kinds(); got != "started stopped" || starts != 1 {
-			t.Errorf("%d starts, events: %s", starts, got)
-		}
-	})
-}
-
 func TestPanicIsReportedWithItsStackAndRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -28,6 +28,7 @@ var messages = []any{
 	rpc.BlocksLost{},
 	rpc.StartReceiver{},
 	rpc.StopReceiver{},
+	rpc.RateLimit{},
 	rpc.TaskDone{},
 	rpc.AddBlock{},
 	rpc.ReceiverEvent{},
@@ -44,6 +45,8 @@ func fill(v reflect.Value, n *int) error {
 		v.SetInt(int64(*n))
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		v.SetUint(uint64(*n))
+	case reflect.Float64:
+		v.SetFloat(float64(*n) + 0.1)
 	case reflect.String:
 		v.SetString(fmt.Sprintf("text %d \xff", *n))
 	case reflect.Slice:
@@ -202,7 +205,7 @@ func TestCheckedDriverPassesCopies(t *testing.T) {
 		t.Errorf("received %+v, want %+v", r.events, event)
 	}
 	block := rpc.AddBlock{Block: plan.Block{Key: "k", Records: 2}}
-	if err := d.AddBlock(context.Background(), block); err == nil || len(r.blocks) != 1 || r.blocks[0] != block {
+	if err := d.AddBlock(context.Background(), block); err == nil || len(r.blocks) != 1 || !cmp.Equal(r.blocks[0], block) {
 		t.Errorf("received %+v (%v), want %+v and the driver's error", r.blocks, err, block)
 	}
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/plan"
-	"github.com/tidemill/tidemill/internal/state"
 )
 
 // ToExecutor is a message from the driver to an executor.
@@ -68,13 +67,13 @@ type StatePart struct {
 type StateAt struct {
 	Part    int
 	Version base.BatchTime
-	Restore []state.Handle
+	Restore []base.Handle
 }
 
 // EmissionAt says where something that was put aside is stored.
 type EmissionAt struct {
 	Key  plan.CacheKey
-	File state.Handle
+	File base.Handle
 }
 
 // EndBatch ends a batch for the state partitions of an executor: those of
@@ -125,6 +124,9 @@ type BlocksLost struct{ Blocks []base.BlockID }
 type StartReceiver struct {
 	Stream base.UID
 	Epoch  base.Epoch
+	// From is the source's position after the contiguous prefix of added blocks;
+	// empty if there is none.
+	From []byte
 }
 
 // StopReceiver asks for a graceful end: what was accepted is still stored and
@@ -132,6 +134,14 @@ type StartReceiver struct {
 type StopReceiver struct {
 	Stream base.UID
 	Epoch  base.Epoch
+}
+
+// RateLimit gives the receiver of a stream a new limit in records per second,
+// below its configured one. A rate that is not a positive number changes
+// nothing; +Inf leaves the configured one alone.
+type RateLimit struct {
+	Stream base.UID
+	Rate   float64
 }
 
 func (Plan) toExecutor()          {}
@@ -142,6 +152,7 @@ func (EndBatch) toExecutor()      {}
 func (BlocksLost) toExecutor()    {}
 func (StartReceiver) toExecutor() {}
 func (StopReceiver) toExecutor()  {}
+func (RateLimit) toExecutor()     {}
 
 // TaskDone is the outcome of one attempt.
 type TaskDone struct {
@@ -156,8 +167,11 @@ type TaskDone struct {
 	Kept     []plan.CacheKey // partitions that are now kept at this executor
 	// State, of AdvanceTask, is the stored delta; Emissions is what was stored
 	// beside it.
-	State     *state.Handle
+	State     *base.Handle
 	Emissions []EmissionAt
+	// StateFull says that State is a snapshot of the task's batch, which takes the
+	// place of all files of the partition before it, and can't be merged with them.
+	StateFull bool
 	Failure   *Failure
 }
 

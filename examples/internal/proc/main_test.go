@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -141,8 +142,9 @@ func TestStopTimeoutEndsAGracefulStop(t *testing.T) {
 	wantAll(t, complaint(t, end, 1), "stop timeout of 200ms", "left: ")
 }
 
-// No process leaves its scratch directory behind, however it ends.
-func TestScratchDirectoryIsRemoved(t *testing.T) {
+// A process leaves its temporary directory behind only if something in it was
+// not worked off, and says so.
+func TestTemporaryDirectoryIsRemoved(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"no outputs", "panics", "hangs"} {
 		p := proc.Start(t, "-way", way, "-set", "batch-interval=50ms")
@@ -154,9 +156,10 @@ func TestScratchDirectoryIsRemoved(t *testing.T) {
 			p.UntilSaid("stopping at once")
 			p.Signal(os.Interrupt)
 		}
-		p.Wait()
+		end := p.Wait()
 		left, err := os.ReadDir(p.Scratch())
-		if err != nil || len(left) > 0 {
+		kept := len(left) == 1 && strings.Contains(end.Stderr, "what is not worked off is kept: -dir "+filepath.Join(p.Scratch(), left[0].Name()))
+		if err != nil || kept == (way == "no outputs") || !kept && len(left) > 0 {
 			t.Errorf("%s: left behind: %v, %v", way, left, err)
 		}
 	}

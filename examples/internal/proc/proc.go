@@ -126,6 +126,9 @@ func (p *Process) end(code int) End {
 // Stdout returns what the process has written to standard output so far.
 func (p *Process) Stdout() string { return p.stdout.String() }
 
+// Stderr returns what the process has written to standard error so far.
+func (p *Process) Stderr() string { return p.stderr.String() }
+
 // Until waits until ok holds, which is asked again and again. The test fails
 // when the process ends before that, or after Limit.
 func (p *Process) Until(what string, ok func() bool) {
@@ -157,7 +160,7 @@ func (p *Process) UntilSaid(text string) {
 
 var (
 	logLine = regexp.MustCompile(`^\d{4}-\d\d-\d\dT[0-9:.]+\S* \[|^ `)
-	info    = regexp.MustCompile(`^[a-z]+: (running: |stop with |stopping|a file every second )`)
+	info    = regexp.MustCompile(`^[a-z]+: (running: |state: |going on with |stop with |stopping|what is not worked off is kept: |a file every second )`)
 )
 
 // Complaints returns the lines on standard error that are neither log nor
