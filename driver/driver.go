@@ -18,7 +18,6 @@ import (
 	"github.com/tidemill/tidemill/internal/plan"
 	"github.com/tidemill/tidemill/internal/rpc"
 	"github.com/tidemill/tidemill/internal/sched"
-	"github.com/tidemill/tidemill/internal/state"
 )
 
 // Policy says what becomes of the job when part of a batch can't be computed.
@@ -39,23 +38,23 @@ const (
 // Config is what a driver needs beside its graph. Every field must be set but
 // those said to be optional.
 type Config struct {
-	Job   string
-	Run   string
-	Epoch base.Epoch
+	Job string
 
 	MaxPending      int
 	MaxBatchRecords int64 // per batch over all sources; 0 is no limit
 	MaxBatchBytes   int64 // likewise
 	MaxTaskFailures int
+	MaxBlockParts   int    // partitions of a receiver's part of a batch; 0 is no limit
 	OnBatchFailure  Policy // stop or continue
 	OnLostBlocks    Policy // fail or skip
 	CatchUp         CatchUp
 	StopTimeout     time.Duration
+	Rates           RateConfig
 
 	FS     fsys.FS
 	Stdout io.Writer
-	Events Log
-	States state.Storage
+	// Durable is what the job goes on with; it may come with [Driver.GoOn].
+	Durable
 	// Listeners and Log are optional.
 	Listeners []any
 	Log       hclog.Logger
@@ -73,22 +72,27 @@ type Driver struct {
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
 
-	planned  chan *planned // bounded by the generator
-	slot     chan struct{} // a batch is done: the planner may look again
-	stop     chan struct{} // closed: a graceful stop has begun
-	stopOnce sync.Once
-	ended    chan struct{} // closed when all of the driver has ended
+	planned   chan *planned // bounded by the generator
+	recovered []*planned    // of the log, before those
+	slot      chan struct{} // a batch is done: the planner may look again
+	stop      chan struct{} // closed: a graceful stop has begun
+	stopOnce  sync.Once
+	ended     chan struct{} // closed when all of the driver has ended
 
 	lmu     sync.Mutex
 	lineage *plan.Lineage
-	first   base.BatchTime    // that ran
-	begun   map[base.UID]bool // stateful operators that had input
+	first   base.BatchTime              // that ran
+	begun   map[base.UID]base.BatchTime // when stateful operators had their first input, if this driver knows
 
-	states *stateBook
+	states   *stateBook
+	rates    *RateControl // under tmu
+	turns    int64        // of sharing a batch\'s limit; the planner\'s
+	badRates error
 
 	tmu       sync.Mutex
 	tracker   *Tracker
 	receivers map[base.UID]*placed
+	flights   map[base.UID]*sync.WaitGroup   // blocks that the log is given, by stream
 	draining  bool                           // receivers have been asked to end
 	lost      map[base.BlockID]chan struct{} // given up, of remembered batches; closed when the log has it
 	someEnded chan struct{}                  // holds a token: a receiver has ended
@@ -110,8 +114,9 @@ type Driver struct {
 
 // planned is a batch on its way from the planner to the runner.
 type planned struct {
-	plan *plan.Batch
-	at   time.Time
+	plan    *plan.Batch
+	at      time.Time
+	outputs []base.UID // that are done already
 }
 
 // StopReport says what a stop left.
@@ -165,9 +170,9 @@ func New(cfg Config, g *graph.Graph) *Driver {
 		cfg: cfg, g: g,
 		planned: make(chan *planned, cfg.MaxPending+1),
 		slot:    make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
-		lineage: plan.NewLineage(g.Ops), begun: map[base.UID]bool{},
-		states:    newStateBook(cfg.States),
-		receivers: map[base.UID]*placed{}, lost: map[base.BlockID]chan struct{}{}, someEnded: make(chan struct{}, 1),
+		lineage: plan.NewLineage(g.Ops), begun: map[base.UID]base.BatchTime{},
+		states:    newStateBook(),
+		receivers: map[base.UID]*placed{}, flights: map[base.UID]*sync.WaitGroup{}, lost: map[base.BlockID]chan struct{}{}, someEnded: make(chan struct{}, 1),
 		executors: map[base.ExecutorID]rpc.Executor{},
 		counters:  map[string]int64{},
 	}
@@ -175,9 +180,11 @@ func New(cfg Config, g *graph.Graph) *Driver {
 	for _, s := range g.Sources {
 		if s.Receiver != nil {
 			streams = append(streams, s.Op.UID)
+			d.flights[s.Op.UID] = &sync.WaitGroup{}
 		}
 	}
 	d.tracker = NewTracker(streams)
+	d.rates, d.badRates = NewRateControl(g.Interval, cfg.Rates, streams)
 	d.hard, d.cancel = context.WithCancelCause(context.Background())
 	d.bus = newBus(cfg.Listeners, func(l, r any) {
 		cfg.Log.Error("listener panicked", "listener", fmt.Sprintf("%T", l), "panic", fmt.Sprint(r))
@@ -193,13 +200,7 @@ func (d *Driver) Start(ctx context.Context, executors []rpc.Executor) error {
 	d.mu.Lock()
 	d.gen = NewGenerator(d.g.Interval, d.cfg.MaxPending+1, d.cfg.CatchUp, slideRules(d.g), base.TimeOf(now))
 	d.mu.Unlock()
-	err := d.append(ctx, DriverStarted{Epoch: d.cfg.Epoch, Run: d.cfg.Run, Digest: d.g.Fingerprint()})
-	for _, s := range d.g.Sources {
-		if err == nil && s.Planner != nil {
-			err = s.Planner.Open(ctx, base.TimeOf(now))
-		}
-	}
-	if err != nil {
+	if err := d.goOn(ctx, base.TimeOf(now)); err != nil {
 		d.Abort(executors, err)
 		return err
 	}
@@ -243,6 +244,14 @@ func (d *Driver) append(ctx context.Context, e Event) error {
 		return fmt.Errorf("driver: append %T to the log: %w", e, context.Cause(d.hard))
 	}
 	return fmt.Errorf("driver: append %T to the log: %w", e, err)
+}
+
+// post writes an event into the log without waiting for it.
+func (d *Driver) post(e Event) error {
+	if err := d.cfg.Events.Post(e); err != nil {
+		return fmt.Errorf("driver: append %T to the log: %w", e, err)
+	}
+	return nil
 }
 
 // slideRules lists the slides longer than the batch interval. A slide belongs
@@ -290,6 +299,9 @@ func (d *Driver) finish() {
 		errs = append(errs, c())
 	}
 	d.watchers.Wait()
+	if d.cfg.Close != nil {
+		errs = append(errs, d.cfg.Close())
+	}
 	d.bus.close()
 	blocks, records := d.waiting()
 	d.mu.Lock()
@@ -468,6 +480,9 @@ func (d *Driver) broadcast(m rpc.ToExecutor) {
 		_ = e.Send(m)
 	}
 }
+
+// Raise shows an alarm of what the driver depends on.
+func (d *Driver) Raise(a Alarm) { d.alarm(a) }
 
 func (d *Driver) alarm(a Alarm) {
 	d.cfg.Log.Warn(a.Message, "alarm", a.Kind, "subject", a.Subject)

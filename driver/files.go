@@ -39,13 +39,13 @@ const manifestVersion = 1
 // staging directory, the chosen attempts are gathered with a manifest, and one
 // rename makes them visible. A final directory with a manifest means that the
 // batch is done; it is never touched.
-func CommitFiles(dir string, epoch base.Epoch, keepEmpty bool) OutputRun {
+func CommitFiles(dir string, keepEmpty bool) OutputRun {
 	swept := false
 	return func(ctx context.Context, b *OutputBatch) error {
 		fsy, name := b.FS(), b.out.UID
 		final := rdd.FinalDir(dir, name, b.t)
 		// First, since it says best what is wrong with dir.
-		if err := fsy.MkdirAll(dir); err != nil {
+		if err := fsys.MakeDirs(fsy, dir); err != nil {
 			return fmt.Errorf("output directory can't be made: %w", err)
 		}
 		if done, err := committed(fsy, final); done || err != nil {
@@ -57,7 +57,7 @@ func CommitFiles(dir string, epoch base.Epoch, keepEmpty bool) OutputRun {
 			}
 			swept = true
 		}
-		staging := rdd.StagingDir(dir, name, b.t, epoch)
+		staging := rdd.StagingDir(dir, name, b.t, b.d.cfg.Epoch)
 		if err := fsy.RemoveAll(staging); err != nil {
 			return err
 		}

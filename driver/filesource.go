@@ -23,8 +23,9 @@ import (
 
 // FileSource plans the new files of a directory. A file belongs to the first
 // batch T with ignore < mtime <= T, where ignore is the start of the job or T
-// less the remember duration, whichever is later (Spark 4.2). It is known by
-// name, size and time, so a rewritten file is taken again.
+// less the remember duration, whichever is later (Spark 4.2); batches that were
+// missed before T, while the job was behind or stopped, count as T. It is known
+// by name, size and time, so a rewritten file is taken again.
 type FileSource struct {
 	FS fsys.FS
 	// Dir is a directory, or a pattern that names several.
@@ -40,7 +41,9 @@ type FileSource struct {
 	// it is read; 0 stands for 1.
 	RecordBytes int
 
-	start   base.BatchTime
+	start   base.BatchTime    // of the job
+	last    base.BatchTime    // the newest batch that was planned
+	back    base.BatchTime    // how far back to look at first, after a new start
 	known   map[rdd.File]bool // found and within reach: waiting or taken
 	waiting []rdd.File        // found, in no batch yet
 }
@@ -53,7 +56,7 @@ func (s *FileSource) Window() time.Duration {
 // Open implements [graph.Planner]. A directory that is not there may appear
 // later; one that can't be read is an error.
 func (s *FileSource) Open(_ context.Context, start base.BatchTime) error {
-	s.start = start
+	s.start, s.last = start, 0
 	s.known = map[rdd.File]bool{}
 	dirs, err := fsys.Glob(s.FS, s.Dir)
 	for _, d := range dirs {
@@ -70,13 +73,29 @@ func (s *FileSource) Open(_ context.Context, start base.BatchTime) error {
 	return nil
 }
 
+// Resume implements [graph.Resumer].
+func (s *FileSource) Resume(past []graph.PastInput) error {
+	for _, p := range past {
+		var in fileInput
+		if err := msgpack.Unmarshal(p.Input.Data, &in); err != nil {
+			return fmt.Errorf("the files of batch %s: %w", p.Time, err)
+		}
+		for _, f := range in.Files {
+			s.known[f] = true
+		}
+		s.last, s.back = p.Time, in.Waiting
+	}
+	return nil
+}
+
 // Plan implements [graph.Planner].
 func (s *FileSource) Plan(_ context.Context, t base.BatchTime, limit graph.Limit) (plan.Input, error) {
 	if err := s.find(t); err != nil {
 		return plan.Input{}, err
 	}
 	files := s.waiting
-	in := plan.Input{Records: -1}
+	// A file is looked for until it is too old for the batch after this one.
+	in := plan.Input{Records: -1, Recall: s.Window() + 2*s.Interval}
 	size := int64(max(1, s.RecordBytes))
 	for i, f := range files {
 		over := limit.Bytes > 0 && in.Bytes+f.Size > limit.Bytes || limit.Records > 0 && (in.Bytes+f.Size)/size > limit.Records
@@ -87,13 +106,29 @@ func (s *FileSource) Plan(_ context.Context, t base.BatchTime, limit graph.Limit
 		in.Bytes += f.Size
 	}
 	in.Parts = len(files)
+	p := fileInput{Files: files}
+	for _, f := range s.waiting[len(files):] {
+		if m := base.BatchTime(f.ModTime); p.Waiting == 0 || m < p.Waiting {
+			p.Waiting = m
+			in.Recall = max(in.Recall, t.Sub(m)+2*s.Interval)
+		}
+	}
 	var err error
-	in.Data, err = msgpack.Marshal(files)
+	in.Data, err = msgpack.Marshal(&p)
 	return in, err
 }
 
+// fileInput is what the source plans.
+type fileInput struct {
+	Files []rdd.File
+	// Waiting is the oldest modification time of files that were found and had no
+	// room, 0 if there are none.
+	Waiting base.BatchTime
+}
+
 // Planned implements [graph.Planner].
-func (s *FileSource) Planned(_ base.BatchTime, in plan.Input) {
+func (s *FileSource) Planned(t base.BatchTime, in plan.Input) {
+	s.last, s.back = t, 0
 	s.waiting = slices.Delete(s.waiting, 0, in.Parts)
 }
 
@@ -102,14 +137,21 @@ func (s *FileSource) Close() error { return nil }
 
 // Files decodes the files of an input.
 func Files(in plan.Input) ([]rdd.File, error) {
-	var files []rdd.File
-	err := msgpack.Unmarshal(in.Data, &files)
-	return files, err
+	var p fileInput
+	err := msgpack.Unmarshal(in.Data, &p)
+	return p.Files, err
 }
 
 // find looks for files that belong to t and forgets those out of reach.
 func (s *FileSource) find(t base.BatchTime) error {
+	// After a pause, look back as far as the first batch that was missed would have.
 	ignore := t.Add(-s.Window())
+	if s.last > 0 {
+		ignore = min(t, s.last.Add(s.Interval)).Add(-s.Window())
+	}
+	if s.back > 0 { // what waited when the driver was started anew must be found again
+		ignore = min(ignore, s.back-1)
+	}
 	if !s.Existing {
 		ignore = max(ignore, s.start)
 	}

@@ -66,6 +66,12 @@ func NewGenerator(interval time.Duration, maxPending int, catchUp CatchUp, rules
 	}
 }
 
+// Resume goes on after a restart: last is the newest time in the log, and
+// pending batches of it have not ended.
+func (g *Generator) Resume(last base.BatchTime, pending int) {
+	g.last, g.pending = last, pending
+}
+
 // Last returns the newest planned time.
 func (g *Generator) Last() base.BatchTime { return g.last }
 

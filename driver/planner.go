@@ -109,9 +109,10 @@ func (d *Driver) planTicks() error {
 // says whether sources without receiver take part.
 func (d *Driver) plan(t base.BatchTime, planners bool) error {
 	b := &plan.Batch{Time: t}
-	limit := d.limitPer()
-	for _, s := range d.g.Sources {
-		b.Inputs = append(b.Inputs, d.input(s, t, limit, planners))
+	d.turns++
+	limits := d.limits(d.turns)
+	for i, s := range d.g.Sources {
+		b.Inputs = append(b.Inputs, d.input(s, t, limits[i], planners))
 	}
 	for _, v := range d.g.Values {
 		data, err := d.makeValue(v, t)
@@ -229,17 +230,25 @@ func (d *Driver) release(t base.BatchTime) error {
 	d.lmu.Unlock()
 	m := rpc.Release{Done: t}
 	var blocks []base.BlockID
+	var handles []base.Handle
 	for _, b := range ending {
 		m.Batches = append(m.Batches, b.Time)
 		for _, in := range b.Inputs {
 			for _, bl := range in.Blocks {
 				m.Blocks = append(m.Blocks, bl.Key)
 				blocks = append(blocks, bl.ID)
+				if !bl.Handle.IsZero() {
+					handles = append(handles, bl.Handle)
+				}
 			}
 		}
 	}
 	if len(ending) > 0 {
-		if err := d.append(d.hard, Released{Done: t, Batches: m.Batches}); err != nil {
+		e := Released{Done: t, Batches: m.Batches}
+		for _, op := range d.g.Ops {
+			e.Forgotten = append(e.Forgotten, Forgotten{op.UID, t.Add(-op.Remember)})
+		}
+		if err := d.append(d.hard, e); err != nil {
 			return err
 		}
 	}
@@ -256,6 +265,9 @@ func (d *Driver) release(t base.BatchTime) error {
 		}
 	}
 	d.broadcast(m)
+	if d.cfg.Blocks != nil {
+		d.cfg.Blocks.Release(handles...)
+	}
 	d.tmu.Lock()
 	for _, id := range blocks {
 		delete(d.lost, id)

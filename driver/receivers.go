@@ -22,8 +22,9 @@ type placed struct {
 }
 
 // place starts a stream's receiver on the executor with the fewest receivers.
-// The registration is in the log before the start is sent, and from then on
-// older epochs are refused (Invariant 7).
+// Older epochs are refused before the registration goes into the log, and their
+// blocks that are on the way are waited for: the start is sent when the log has
+// both, with the source position after them (Invariant 7).
 func (d *Driver) place(s *graph.Source) {
 	stream := s.Op.UID
 	for {
@@ -33,17 +34,24 @@ func (d *Driver) place(s *graph.Source) {
 		}
 		d.tmu.Lock()
 		epoch := d.tracker.NextEpoch(stream)
+		d.tracker.Register(stream, epoch)
 		d.tmu.Unlock()
-		if err := d.append(d.hard, ReceiverRegistered{Stream: stream, Epoch: epoch}); err != nil {
+		d.flights[stream].Wait()
+		d.tmu.Lock()
+		from := d.tracker.Position(stream)
+		d.tmu.Unlock()
+		if err := d.append(d.hard, ReceiverRegistered{Stream: stream, Epoch: epoch, From: from}); err != nil {
 			d.fail(err)
 			return
 		}
 		d.tmu.Lock()
-		d.tracker.Register(stream, epoch)
 		p := &placed{source: s, epoch: epoch, at: at.ID()}
 		d.receivers[stream] = p
 		d.tmu.Unlock()
-		sent := at.Send(rpc.StartReceiver{Stream: stream, Epoch: epoch}) == nil
+		sent := at.Send(rpc.StartReceiver{Stream: stream, Epoch: epoch, From: from}) == nil
+		if r := d.rateOf(stream); r > 0 {
+			_ = at.Send(rpc.RateLimit{Stream: stream, Rate: r})
+		}
 		there := d.executor(at.ID()) != nil
 		d.tmu.Lock()
 		draining := d.draining
@@ -217,10 +225,14 @@ func (d *Driver) ReceiverEvent(ev rpc.ReceiverEvent) {
 func (d *Driver) AddBlock(_ context.Context, m rpc.AddBlock) error {
 	d.tmu.Lock()
 	already, err := d.tracker.Begin(m.Block)
-	d.tmu.Unlock()
 	if already || err != nil {
+		d.tmu.Unlock()
 		return err
 	}
+	flights := d.flights[m.Block.ID.Stream]
+	flights.Add(1)
+	d.tmu.Unlock()
+	defer flights.Done()
 	err = d.append(d.hard, BlockAdded(m)) // Invariant 1: the log first
 	d.tmu.Lock()
 	if err == nil {
@@ -236,24 +248,15 @@ func (d *Driver) AddBlock(_ context.Context, m rpc.AddBlock) error {
 	return fmt.Errorf("%w: %w", base.ErrStopped, err) // a final answer: nothing is added any more
 }
 
-// limitPer spreads a batch's limit over its sources (Invariant 9).
-func (d *Driver) limitPer() graph.Limit {
-	n := int64(max(1, len(d.g.Sources)))
-	per := func(limit int64) int64 {
-		if limit <= 0 {
-			return 0
-		}
-		return max(1, limit/n)
-	}
-	return graph.Limit{Records: per(d.cfg.MaxBatchRecords), Bytes: per(d.cfg.MaxBatchBytes)}
-}
-
 // received makes the part of a receiver stream in the next batch.
 func (d *Driver) received(stream base.UID, limit graph.Limit) plan.Input {
 	d.tmu.Lock()
 	defer d.tmu.Unlock()
 	in := plan.Input{UID: stream, Blocks: d.tracker.Peek(stream, limit)}
 	in.Parts = len(in.Blocks)
+	if d.cfg.MaxBlockParts > 0 { // many small blocks share partitions
+		in.Parts = min(in.Parts, d.cfg.MaxBlockParts)
+	}
 	for _, b := range in.Blocks {
 		in.Records += int64(b.Records)
 		in.Bytes += b.Bytes

@@ -17,6 +17,14 @@ import (
 
 // runAll is the runner's goroutine: it runs planned batches one at a time.
 func (d *Driver) runAll() {
+	for _, p := range d.recovered { // first, as they were planned (Invariant 3)
+		if d.hard.Err() != nil {
+			break
+		}
+		if err := d.runBatch(p); err != nil {
+			d.fail(err)
+		}
+	}
 	for p := range d.planned {
 		if d.hard.Err() != nil {
 			continue // an immediate stop leaves planned batches, and says so
@@ -65,6 +73,9 @@ func (d *Driver) runBatch(p *planned) error {
 		return err
 	}
 	for i, o := range d.g.Outputs {
+		if slices.Contains(p.outputs, o.UID) {
+			continue // Invariant 4: recorded as done before the driver was started anew
+		}
 		if err := r.output(i, o); err != nil {
 			return err
 		}
@@ -82,6 +93,9 @@ func (d *Driver) runBatch(p *planned) error {
 	d.mu.Unlock()
 	done := r.info
 	tell(d.hard, d.bus, func(l BatchCompletedListener) { l.OnBatchCompleted(done) })
+	if err := d.rated(done); err != nil {
+		return err
+	}
 	d.batchOver(t, done.Err != nil)
 	return d.release(t)
 }
@@ -110,7 +124,9 @@ func (r *batchRun) prepare() error {
 			continue
 		}
 		if n, err := d.lineage.DataSet(op.Parents[0], r.plan.Time); n != nil || err != nil {
-			d.begun[op.UID] = true
+			if _, ok := d.begun[op.UID]; !ok {
+				d.begun[op.UID] = r.plan.Time
+			}
 		}
 	}
 	return nil
@@ -138,7 +154,8 @@ func (r *batchRun) output(i int, o *graph.Output) error {
 		return context.Cause(d.hard) // stopped in the middle: the plan stays
 	}
 	if err == nil {
-		if err := d.append(d.hard, OutputDone{Time: t, Output: o.UID}); err != nil {
+		// Not waited for: an output looks for its own marker before it writes.
+		if err := d.post(OutputDone{Time: t, Output: o.UID}); err != nil {
 			return err
 		}
 	} else {
@@ -266,10 +283,10 @@ func readersOf(n *plan.Node, ds base.DataSet) []base.DataSet {
 // end writes the end of the batch into the log (Invariant 4).
 func (r *batchRun) end() error {
 	d, t := r.d, r.plan.Time
-	deltas := d.states.deltas(r.applied)
-	var e Event = BatchDone{Time: t, States: deltas}
+	deltas, emissions, begun := d.states.deltas(r.applied), d.states.emitted(t), d.begunAt(t)
+	var e Event = BatchDone{Time: t, States: deltas, Emissions: emissions, Begun: begun}
 	if r.info.Err != nil {
-		e = BatchFailed{Time: t, States: deltas, Sets: r.failed, Outputs: r.outputs, Reason: r.info.Err.Error()}
+		e = BatchFailed{Time: t, States: deltas, Emissions: emissions, Begun: begun, Sets: r.failed, Outputs: r.outputs, Reason: r.info.Err.Error()}
 	}
 	return d.append(d.hard, e)
 }

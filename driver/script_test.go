@@ -40,6 +40,9 @@ import (
 //	lost EXECUTOR ; drop BLOCK... ; waiting
 func TestScripts(t *testing.T) {
 	script.Run(t, func(name string) script.Command {
+		if strings.HasPrefix(name, "rate_") {
+			return (&rateScript{}).do
+		}
 		play := (&trackerScript{}).do
 		if strings.HasPrefix(name, "generator_") {
 			play = (&generatorScript{}).do

@@ -22,19 +22,32 @@ type stateBook struct {
 
 	mu        sync.Mutex
 	parts     map[rpc.StatePart]*statePart
-	emissions map[plan.CacheKey]state.Handle
+	emissions map[plan.CacheKey]base.Handle
 }
 
 type statePart struct {
 	owner   base.ExecutorID
 	version base.BatchTime
-	files   []state.Handle // a snapshot, once there was a merge, and deltas
-	pending *state.Handle  // delta of the running batch
+	files   []base.Handle // a snapshot, once there was a merge, and deltas
+	pending *base.Handle  // delta of the running batch
+	full    bool          // pending is the whole state, which replaces files
 	merging bool
 }
 
-func newStateBook(s state.Storage) *stateBook {
-	return &stateBook{storage: s, parts: map[rpc.StatePart]*statePart{}, emissions: map[plan.CacheKey]state.Handle{}}
+func newStateBook() *stateBook {
+	return &stateBook{parts: map[rpc.StatePart]*statePart{}, emissions: map[plan.CacheKey]base.Handle{}}
+}
+
+// restore takes in what the log says.
+func (b *stateBook) restore(f *Facts) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range f.States {
+		b.parts[rpc.StatePart{Op: s.Op, Part: s.Part}] = &statePart{version: s.Version, files: slices.Clone(s.Files)}
+	}
+	for _, e := range f.Emissions {
+		b.emissions[e.Key] = e.File
+	}
 }
 
 func (b *stateBook) part(p rpc.StatePart) *statePart {
@@ -69,13 +82,13 @@ func (b *stateBook) at(op base.UID, part int) rpc.StateAt {
 // forgotten.
 func (b *stateBook) advanced(op base.UID, done map[int]rpc.TaskDone) {
 	b.mu.Lock()
-	var old []state.Handle
+	var old []base.Handle
 	for part, m := range done {
 		s := b.part(rpc.StatePart{Op: op, Part: part})
 		if s.pending != nil {
 			old = append(old, *s.pending)
 		}
-		s.owner, s.pending = m.Executor, m.State
+		s.owner, s.pending, s.full = m.Executor, m.State, m.StateFull
 		for _, e := range m.Emissions {
 			if h, ok := b.emissions[e.Key]; ok {
 				old = append(old, h)
@@ -94,7 +107,7 @@ func (b *stateBook) deltas(applied map[base.UID]bool) []StateDelta {
 	var out []StateDelta
 	for p, s := range b.parts {
 		if applied[p.Op] && s.pending != nil {
-			out = append(out, StateDelta{Op: p.Op, Part: p.Part, File: *s.pending})
+			out = append(out, StateDelta{Op: p.Op, Part: p.Part, File: *s.pending, Full: s.full})
 		}
 	}
 	slices.SortFunc(out, func(x, y StateDelta) int {
@@ -113,13 +126,16 @@ func (b *stateBook) deltas(applied map[base.UID]bool) []StateDelta {
 // and forgets what the others did. It returns, per executor, what lives there.
 func (b *stateBook) settle(t base.BatchTime, applied map[base.UID]bool) (commit, keep map[base.ExecutorID][]rpc.StatePart) {
 	commit, keep = map[base.ExecutorID][]rpc.StatePart{}, map[base.ExecutorID][]rpc.StatePart{}
-	var drop []state.Handle
+	var drop []base.Handle
 	b.mu.Lock()
 	for p, s := range b.parts {
 		switch {
 		case s.pending == nil:
 			keep[s.owner] = append(keep[s.owner], p)
 		case applied[p.Op]:
+			if s.full {
+				drop, s.files = append(drop, s.files...), nil
+			}
 			s.files, s.version = append(s.files, *s.pending), t
 			commit[s.owner] = append(commit[s.owner], p)
 		default:
@@ -144,6 +160,20 @@ func (b *stateBook) lose(id base.ExecutorID) {
 	}
 }
 
+// emitted lists what was put aside at t for later batches.
+func (b *stateBook) emitted(t base.BatchTime) []rpc.EmissionAt {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []rpc.EmissionAt
+	for k, h := range b.emissions {
+		if k.Node.Set.Time == t {
+			out = append(out, rpc.EmissionAt{Key: k, File: h})
+		}
+	}
+	slices.SortFunc(out, func(x, y rpc.EmissionAt) int { return compareKeys(x.Key, y.Key) })
+	return out
+}
+
 // emissionsOf lists the stored emissions that n's tasks may read.
 func (b *stateBook) emissionsOf(keys []plan.CacheKey) []rpc.EmissionAt {
 	b.mu.Lock()
@@ -159,7 +189,7 @@ func (b *stateBook) emissionsOf(keys []plan.CacheKey) []rpc.EmissionAt {
 
 // release drops stored emissions that nothing can read any more.
 func (b *stateBook) release(over func(base.DataSet) bool) {
-	var drop []state.Handle
+	var drop []base.Handle
 	b.mu.Lock()
 	for k, h := range b.emissions {
 		if over(k.Node.Set) {
@@ -179,20 +209,25 @@ const (
 	mergeBytes  = 64 << 10
 )
 
-// due lists the partitions whose files should be merged, and marks them.
+// due lists the partitions whose files should be merged, and marks them: also
+// one whose oldest file holds much of a log that nobody else needs.
 func (b *stateBook) due() []rpc.StatePart {
+	sparse := func(base.Handle) bool { return false }
+	if s, ok := b.storage.(interface{ Sparse(base.Handle) bool }); ok {
+		sparse = s.Sparse
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []rpc.StatePart
 	for p, s := range b.parts {
-		if s.merging || len(s.files) < 2 {
+		if s.merging || len(s.files) == 0 {
 			continue
 		}
 		var deltas int64
 		for _, f := range s.files[1:] {
-			deltas += f.Size
+			deltas += f.Length
 		}
-		if len(s.files) > mergeDeltas || deltas > mergeBytes && deltas > s.files[0].Size {
+		if len(s.files) > mergeDeltas || deltas > mergeBytes && deltas > s.files[0].Length || sparse(s.files[0]) {
 			s.merging = true
 			out = append(out, p)
 		}
@@ -201,37 +236,54 @@ func (b *stateBook) due() []rpc.StatePart {
 }
 
 // merge replaces a partition's files by one snapshot. A failure leaves them as
-// they are: merging is a matter of cost.
-func (b *stateBook) merge(ctx context.Context, p rpc.StatePart) error {
+// they are: merging is a matter of cost. post puts the change into the log,
+// which syncs it before the files are removed (Invariant 5).
+func (b *stateBook) merge(ctx context.Context, p rpc.StatePart, post func(Event) error) error {
 	b.mu.Lock()
 	s := b.parts[p]
 	files := slices.Clone(s.files)
 	b.mu.Unlock()
 	one, err := b.mergeFiles(ctx, files)
-	b.mu.Lock()
-	s.merging = false
-	if err == nil {
-		s.files = append([]state.Handle{one}, s.files[len(files):]...)
-	}
-	b.mu.Unlock()
 	if err != nil {
+		b.mu.Lock()
+		s.merging = false
+		b.mu.Unlock()
 		return fmt.Errorf("merge state of %s, partition %d: %w", p.Op, p.Part, err)
 	}
-	b.storage.Drop(files...)
-	return nil
+	gone, err := b.merged(p, files, one, post)
+	b.storage.Drop(gone...)
+	return err
 }
 
-func (b *stateBook) mergeFiles(ctx context.Context, files []state.Handle) (state.Handle, error) {
+// merged puts one file in the place of others, in the log and in the book at
+// once, so that neither is ahead of the other with a batch that ends meanwhile.
+// It returns the files that nobody needs any more.
+func (b *stateBook) merged(p rpc.StatePart, files []base.Handle, one base.Handle, post func(Event) error) ([]base.Handle, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.parts[p]
+	s.merging = false
+	if s.pending != nil && s.full || len(s.files) < len(files) || !slices.Equal(s.files[:len(files)], files) {
+		return []base.Handle{one}, nil // the whole state was, or is being, written anew
+	}
+	if err := post(StateMerged{Op: p.Op, Part: p.Part, Replaced: len(files), File: one}); err != nil {
+		return nil, err
+	}
+	s.files = append([]base.Handle{one}, s.files[len(files):]...)
+	return files, nil
+}
+
+func (b *stateBook) mergeFiles(ctx context.Context, files []base.Handle) (base.Handle, error) {
 	data := make([][]byte, len(files))
 	for i, f := range files {
 		var err error
 		if data[i], err = b.storage.Get(ctx, f); err != nil {
-			return state.Handle{}, err
+			return base.Handle{}, err
 		}
 	}
 	one, err := state.MergeFiles(data)
 	if err != nil {
-		return state.Handle{}, err
+		return base.Handle{}, err
 	}
 	return b.storage.Put(ctx, one)
 }
@@ -343,7 +395,7 @@ func (r *batchRun) settle() {
 	}
 	for _, p := range d.states.due() {
 		d.watchers.Go(func() {
-			if err := d.states.merge(d.hard, p); err != nil && d.hard.Err() == nil {
+			if err := d.states.merge(d.hard, p, d.post); err != nil && d.hard.Err() == nil {
 				d.alarm(Alarm{Kind: "state", Subject: string(p.Op), Message: err.Error()})
 			}
 		})
@@ -353,4 +405,18 @@ func (r *batchRun) settle() {
 // startedOps lists the stateful operators that had input before.
 func (d *Driver) startedOps() []base.UID {
 	return slices.Sorted(maps.Keys(d.begun))
+}
+
+// begunAt lists the stateful operators that had their first input at t.
+func (d *Driver) begunAt(t base.BatchTime) []base.UID {
+	d.lmu.Lock()
+	defer d.lmu.Unlock()
+	var out []base.UID
+	for op, at := range d.begun {
+		if at == t {
+			out = append(out, op)
+		}
+	}
+	slices.Sort(out)
+	return out
 }

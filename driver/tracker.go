@@ -22,6 +22,9 @@ type tracked struct {
 	high    map[base.Epoch]uint64
 	flying  map[base.BlockID]bool // in the log's hands
 	waiting []plan.Block
+	// position is the source's after the newest block: only the contiguous
+	// prefix of added blocks moves it on.
+	position []byte
 }
 
 // NewTracker returns a tracker for the given streams.
@@ -32,6 +35,22 @@ func NewTracker(streams []base.UID) *Tracker {
 	}
 	return tr
 }
+
+// Restore takes in what the log says of a stream. One that no receiver of this
+// program serves keeps its blocks where they are.
+func (tr *Tracker) Restore(f StreamFacts) {
+	s := tr.streams[f.Stream]
+	if s == nil {
+		return
+	}
+	s.epoch, s.position, s.waiting = f.Epoch, f.Position, slices.Clone(f.Waiting)
+	for _, h := range f.High {
+		s.high[h.Epoch] = h.Counter
+	}
+}
+
+// Position returns the source position after the newest block of a stream.
+func (tr *Tracker) Position(stream base.UID) []byte { return tr.streams[stream].position }
 
 // NextEpoch returns the epoch that the next start of the stream's receiver gets.
 func (tr *Tracker) NextEpoch(stream base.UID) base.Epoch { return tr.streams[stream].epoch + 1 }
@@ -73,6 +92,9 @@ func (tr *Tracker) Commit(b plan.Block) {
 	s := tr.streams[b.ID.Stream]
 	delete(s.flying, b.ID)
 	s.high[b.ID.Epoch] = b.ID.Counter
+	if b.Position != nil {
+		s.position = b.Position
+	}
 	s.waiting = append(s.waiting, b)
 }
 
@@ -114,12 +136,13 @@ func (tr *Tracker) Allocate(stream base.UID, blocks []plan.Block) (gone []base.B
 	return gone
 }
 
-// LostOf lists the waiting blocks that only the given executor held.
+// LostOf lists the waiting blocks that only the given executor held: those of a
+// write-ahead log are still there.
 func (tr *Tracker) LostOf(executor base.ExecutorID) []plan.Block {
 	var out []plan.Block
 	for _, name := range tr.names() {
 		for _, b := range tr.streams[name].waiting {
-			if b.Executor == executor {
+			if b.Executor == executor && b.Handle.IsZero() {
 				out = append(out, b)
 			}
 		}
@@ -136,6 +159,15 @@ func (tr *Tracker) Drop(ids []base.BlockID) {
 	for _, s := range tr.streams {
 		s.waiting = slices.DeleteFunc(s.waiting, func(b plan.Block) bool { return gone[b.ID] })
 	}
+}
+
+// Lag sums up the blocks of a stream that are in no batch yet.
+func (tr *Tracker) Lag(stream base.UID) (records, bytes int64) {
+	for _, b := range tr.streams[stream].waiting {
+		records += int64(b.Records)
+		bytes += b.Bytes
+	}
+	return records, bytes
 }
 
 // Waiting sums up the blocks that are in no batch yet.
