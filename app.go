@@ -2,6 +2,7 @@ package tidemill
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -54,6 +56,8 @@ type command struct {
 	duration time.Duration
 	level    string
 	graph    bool
+	describe bool
+	restart  Restart
 	cfg      Config
 }
 
@@ -65,10 +69,20 @@ func (app App) parse(args []string, stderr io.Writer) (command, error) {
 	executors := 0
 	fs := flag.NewFlagSet(app.Name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // else a mistake prints the whole usage
-	fs.StringVar(&c.dir, "dir", "", "`directory` for scratch files; new or empty (default: a temporary one)")
+	fs.StringVar(&c.dir, "dir", "", "`directory` of the job's logs and checkpoints: new, empty, or where an earlier run left off (default: a temporary one)")
 	fs.DurationVar(&c.duration, "for", 0, "stop gracefully after this time (0: run until a signal)")
 	fs.StringVar(&c.level, "log-level", "info", "log `level`: trace, debug, info, warn, error, off")
 	fs.BoolVar(&c.graph, "graph", false, "print the job's graph and its settings, and exit")
+	fs.BoolVar(&c.describe, "describe", false, "print the job as checkpoints know it, in JSON, and exit (for the command tidemill)")
+	fs.BoolVar(&c.restart.Fresh, "fresh", false, "forget what -dir holds and start a new run")
+	fs.BoolVar(&c.restart.RerunPending, "rerun-pending", false, "let a changed program run batches that an earlier one planned")
+	fs.Func("drop-state", "forget the state of the operator, or what was not read of the source, with this `name`; may be repeated", func(s string) error {
+		if s == "" {
+			return errors.New("want a name")
+		}
+		c.restart.DropState = append(c.restart.DropState, s)
+		return nil
+	})
 	fs.IntVar(&executors, "executors", 0, "executors in this process (0: as the settings say)")
 	fs.Func("set", "change a setting: `name=value`; may be repeated (-graph prints them all)", func(s string) error {
 		if name, _, ok := strings.Cut(s, "="); !ok || name == "" {
@@ -96,6 +110,8 @@ func (app App) parse(args []string, stderr io.Writer) (command, error) {
 		return c, fmt.Errorf("-for %v: must not be negative", c.duration)
 	case executors < 0:
 		return c, fmt.Errorf("-executors %d: must be positive", executors)
+	case c.dir == "" && (c.restart.Fresh || c.restart.RerunPending || c.restart.DropState != nil):
+		return c, errors.New("-fresh, -rerun-pending and -drop-state say what to do with what -dir holds: give -dir")
 	}
 	if app.Configure != nil {
 		app.Configure(&c.cfg)
@@ -132,42 +148,86 @@ func run(ctx context.Context, app App, args []string, signals <-chan os.Signal, 
 		fail(err)
 		return 2
 	}
-	dir, temporary, err := scratch(c.dir)
-	if err != nil {
-		return fail(err)
-	}
-	if temporary {
-		defer func() {
-			if err := os.RemoveAll(dir); err != nil {
-				say("remove scratch directory: %s", oneLine(err.Error()))
-			}
-		}()
-	}
-	ssc, err := New(app, c.cfg, WithStdout(stdout), WithLogger(log), WithDir(dir))
-	if err != nil {
-		return fail(err)
-	}
 	if c.graph {
+		ssc, err := New(app, c.cfg)
+		if err != nil {
+			return fail(err)
+		}
 		fmt.Fprintf(stdout, "%s\n%s", ssc.Describe(), ssc.Config())
 		return 0
 	}
-	if err := ssc.Start(ctx); err != nil {
+	if c.describe {
+		if err := describe(app, c.cfg, args, stdout); err != nil {
+			return fail(err)
+		}
+		return 0
+	}
+	dir, remove, err := jobDir(c.dir)
+	if err != nil {
 		return fail(err)
 	}
-	where := dir
-	if temporary {
-		where = "temporary (use -dir to choose)"
+	clean := false
+	defer func() {
+		// After a failure a temporary directory may hold what is not worked off.
+		if clean {
+			if err := remove(); err != nil {
+				say("remove the temporary directory: %s", oneLine(err.Error()))
+			}
+		}
+	}()
+	binary, err := digestOf()
+	if err != nil {
+		log.Warn("no digest of this program: a changed one will not be noticed", "error", err)
 	}
-	say("running: a batch every %v, %d executor(s) with %d task slots each, scratch: %s", ssc.cfg.BatchInterval, ssc.cfg.Executors, ssc.cfg.TaskSlots, where)
+	ssc, err := New(app, c.cfg, WithStdout(stdout), WithLogger(log), WithDir(dir), WithRestart(c.restart), WithArgs(args...), withBinary(binary))
+	if err != nil {
+		clean = true
+		return fail(err)
+	}
+	if err := ssc.Start(ctx); err != nil {
+		clean = true
+		var bad *IncompatibleError
+		if errors.As(err, &bad) {
+			fmt.Fprintln(stderr, bad.Diff)
+			say("the job in %s can't go on with this program: see above", bad.Dir)
+			return 1
+		}
+		return fail(err)
+	}
+	say("running: a batch every %v, %d executor(s) with %d task slots each", ssc.cfg.BatchInterval, ssc.cfg.Executors, ssc.cfg.TaskSlots)
+	for _, line := range ssc.stateLines(c.dir == "") {
+		say("%s", line)
+	}
 	if c.duration == 0 {
 		say("stop with Ctrl-C: once works off what was received, twice stops at once")
 	}
 	report, err := runUntil(ctx, ssc, c.duration, signals, say)
 	if err != nil {
+		r := ssc.driver.Report()
+		clean = ssc.State() == Stopped && len(r.Pending) == 0 && r.Blocks == 0
+		if !clean && c.dir == "" {
+			say("what is not worked off is kept: -dir %s goes on with it", dir)
+		}
 		return fail(err)
 	}
+	clean = true
 	say("%s", report)
 	return 0
+}
+
+// describe prints what a checkpoint of this program would say of it, as one line
+// of JSON: what Build prints may come before it.
+func describe(app App, cfg Config, args []string, stdout io.Writer) error {
+	binary, err := digestOf()
+	if err != nil {
+		return fmt.Errorf("digest of this program: %w", err)
+	}
+	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "-describe" || a == "--describe" })
+	ssc, err := New(app, cfg, WithArgs(args...), withBinary(binary))
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(stdout).Encode(ssc.program())
 }
 
 // runUntil waits for the end of a started job and stops it when it is time.
@@ -249,25 +309,36 @@ func oneLine(text string) string {
 	return b.String()
 }
 
-// scratch returns the directory for scratch files. State of an earlier run
-// can't be continued yet, so a directory that holds something is refused.
-func scratch(dir string) (path string, temporary bool, err error) {
+// jobDir returns the directory that the user named, or a temporary one, and
+// how to remove that.
+func jobDir(dir string) (path string, remove func() error, err error) {
 	if dir == "" {
 		if path, err = os.MkdirTemp("", "tidemill-"); err != nil {
-			err = fmt.Errorf("scratch directory: %w", err)
+			err = fmt.Errorf("temporary directory: %w", err)
 		}
-		return path, true, err
+		return path, func() error { return os.RemoveAll(path) }, err
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return "", false, fmt.Errorf("-dir: %w", err)
+	if path, err = filepath.Abs(dir); err != nil {
+		err = fmt.Errorf("-dir: %w", err)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return "", false, fmt.Errorf("-dir: %w", err)
+	return path, func() error { return nil }, err
+}
+
+// stateLines say where the state is, what it survives, and what of an earlier
+// run the job goes on with.
+func (ssc *StreamingContext) stateLines(temporary bool) []string {
+	where := ssc.env.dir
+	if temporary {
+		where = "temporary (use -dir to keep it)"
 	}
-	if len(entries) > 0 {
-		return "", false, fmt.Errorf("-dir %s is not empty (%s, ...): this version can't continue from an earlier run; give a new or empty directory", dir, entries[0].Name())
+	survives := map[string]string{
+		"flush":  "what is acknowledged survives the end of the process, not that of the machine",
+		"sync":   "what is acknowledged survives the end of the process and of the machine",
+		"memory": "what is acknowledged may be lost with the process",
+	}[ssc.cfg.Durability]
+	lines := []string{fmt.Sprintf("state: %s; durability %s: %s", where, ssc.cfg.Durability, survives)}
+	if r := ssc.Recovered(); r.Recovered {
+		lines = append(lines, r.String())
 	}
-	path, err = filepath.Abs(dir)
-	return path, false, err
+	return lines
 }

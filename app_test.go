@@ -37,8 +37,9 @@ func runApp(t *testing.T, app App, signals <-chan os.Signal, args ...string) out
 		t.Fatalf("%q has not ended, stderr:\n%s", args, stderr.String())
 	}
 	left, err := os.ReadDir(os.TempDir())
-	if err != nil || len(left) > 0 {
-		t.Errorf("scratch directories are left: %v, %v", left, err)
+	kept := len(left) == 1 && strings.Contains(stderr.String(), "what is not worked off is kept: -dir "+filepath.Join(os.TempDir(), left[0].Name())+" goes on")
+	if err != nil || len(left) > 0 && !kept {
+		t.Errorf("temporary directories are left: %v, %v", left, err)
 	}
 	goleak.VerifyNone(t)
 	return outcome{code, stdout.String(), stderr.String()}
@@ -83,7 +84,8 @@ func TestRunForAWhile(t *testing.T) {
 	if n := strings.Count(stdout, batch); n < 2 || stdout != strings.Repeat(batch, n) {
 		t.Errorf("stdout:\n%s", o.stdout)
 	}
-	want := regexp.MustCompile(`^counting: running: a batch every 50ms, 2 executor\(s\) with 2 task slots each, scratch: temporary \(use -dir to choose\)
+	want := regexp.MustCompile(`^counting: running: a batch every 50ms, 2 executor\(s\) with 2 task slots each
+counting: state: temporary \(use -dir to keep it\); durability flush: what is acknowledged survives the end of the process, not that of the machine
 counting: stopped gracefully: \d+ batches done, nothing left
 $`)
 	if o.code != 0 || !want.MatchString(o.stderr) {
@@ -154,8 +156,10 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{counting(), "-executors -1", 2, "counting: -executors -1: must be positive\n"},
 		{counting(), "-for -1s", 2, "counting: -for -1s: must not be negative\n"},
 		{counting(), "-log-level all", 2, "counting: -log-level \"all\": must be trace, debug, info, warn, error or off\n"},
-		{counting(), "-dir " + full, 1, "counting: -dir " + full + " is not empty (something, ...): this version can't continue from an earlier run; give a new or empty directory\n"},
-		{counting(), "-dir " + full + "/something", 1, "counting: -dir: mkdir " + full + "/something: not a directory\n"},
+		{counting(), "-dir " + full, 1, "counting: job \"counting\": -dir " + full + " is not empty (something, ...) and no job's: give a new or empty one, or one that a job has used\n"},
+		{counting(), "-dir " + full + "/something", 1, "counting: job \"counting\": -dir " + full + "/something: mkdirall " + full + "/something: not a directory\n"},
+		{counting(), "-fresh", 2, "counting: -fresh, -rerun-pending and -drop-state say what to do with what -dir holds: give -dir\n"},
+		{counting(), "-drop-state=", 2, "counting: invalid value \"\" for flag -drop-state: want a name (-help lists the flags)\n"},
 		{App{Name: "bad"}, "", 1, "bad: job \"bad\": App.Build is nil\n"},
 		{bad(func(*StreamingContext) error { return nil }), "", 1, "bad: job \"bad\": no output operations registered, so nothing to execute: add Print, ForeachBatch, SaveAsTextFiles or another output\n"},
 		{bad(func(*StreamingContext) error { return errors.Join(errors.New("one\n"), errors.New("two:\n\tthree")) }), "", 1, "bad: job \"bad\": one; two: three\n"},
@@ -248,18 +252,20 @@ func TestStopTimeoutStopsAtOnce(t *testing.T) {
 	}
 }
 
-// A run leaves a directory of the user's as it found it, so that the next run
-// can have it.
-func TestGivenScratchDirectoryCanBeUsedAgain(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "new", "scratch")
-	for range 2 {
-		o := runApp(t, counting(), nil, "-for", "60ms", "-dir", dir)
-		if o.code != 0 || !strings.Contains(o.stderr, "scratch: "+dir+"\n") {
+// The next run with a directory goes on with what the one before left.
+func TestRunsWithADirectoryGoOn(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "job")
+	for i := range 3 {
+		args := []string{"-for", "60ms", "-dir", dir}
+		if i == 2 {
+			args = append(args, "-fresh")
+		}
+		o := runApp(t, counting(), nil, args...)
+		if o.code != 0 || !strings.Contains(o.stderr, "state: "+dir+"; durability flush") {
 			t.Errorf("exit code %d, stderr:\n%s", o.code, o.stderr)
 		}
-		left, err := os.ReadDir(dir)
-		if err != nil || len(left) > 0 {
-			t.Errorf("left in the directory: %v, %v", left, err)
+		if on := strings.Contains(o.stderr, "going on with run "); on != (i == 1) {
+			t.Errorf("run %d goes on with another: %t, stderr:\n%s", i+1, on, o.stderr)
 		}
 	}
 }
@@ -268,7 +274,7 @@ func TestNoPlaceForScratchFiles(t *testing.T) {
 	t.Setenv("TMPDIR", "/no/such/directory")
 	var stdout, stderr strings.Builder
 	code := run(t.Context(), counting(), nil, nil, &stdout, &stderr)
-	if code != 1 || !strings.HasPrefix(stderr.String(), "counting: scratch directory: ") || !strings.Contains(stderr.String(), "/no/such/directory") {
+	if code != 1 || !strings.HasPrefix(stderr.String(), "counting: temporary directory: ") || !strings.Contains(stderr.String(), "/no/such/directory") {
 		t.Errorf("exit code %d, stderr:\n%s", code, stderr.String())
 	}
 }

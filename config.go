@@ -3,6 +3,7 @@ package tidemill
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"github.com/tidemill/tidemill/driver"
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/receiver"
+	"github.com/tidemill/tidemill/wal"
 )
 
 // Config holds the settings of a job. The zero value works: each zero field
@@ -35,10 +37,23 @@ type Config struct {
 	MemoryLimit int64
 	Checked     bool
 
+	Durability    string
+	ReceiverWAL   string
+	SnapshotBytes int64
+	SnapshotsKept int
+
 	BlockInterval time.Duration
 	MaxBlockBytes int64
 	ReceiverRate  float64
 	ReceiverBytes float64
+
+	RateControl bool
+	RateInitial float64
+	// The weights may be Some(0), which is not their default.
+	RateProportional Opt[float64]
+	RateIntegral     Opt[float64]
+	RateDerived      Opt[float64]
+	RateMin          float64
 
 	FileRemember time.Duration
 }
@@ -70,10 +85,20 @@ func settings() []setting {
 		duration("stop-timeout", "10 * batch-interval, at least 30s", "How long a graceful stop may take before it becomes an immediate one.", func(c *Config) *time.Duration { return &c.StopTimeout }),
 		size("memory-limit", "512MiB", "Memory of one executor for received blocks, kept data sets and shuffles; beyond it they go to disk.", func(c *Config) *int64 { return &c.MemoryLimit }),
 		boolean("checked", "Checked mode: everything between driver and executors is encoded, blocks are verified after each task, attempts are compared. For tests; slower.", func(c *Config) *bool { return &c.Checked }),
+		choice("durability", "What the logs of a job with a directory survive once they have acknowledged something: the end of the process (flush), also of the machine (sync), or neither (memory: written in the background).", []string{"flush", "sync", "memory"}, func(c *Config) *string { return &c.Durability }),
+		choice("receiver-wal", "Whether a job with a directory logs received blocks, so that they survive an executor: on or off.", []string{"on", "off"}, func(c *Config) *string { return &c.ReceiverWAL }),
+		size("snapshot-bytes", "1MiB", "Size of the driver's log after which a snapshot replaces it.", func(c *Config) *int64 { return &c.SnapshotBytes }),
+		integer("snapshots-kept", "3", "Snapshots of the driver's log that are kept, in case the newest is damaged.", 1, func(c *Config) *int { return &c.SnapshotsKept }),
 		duration("block-interval", "200ms", "A receiver cuts a block at least this often.", func(c *Config) *time.Duration { return &c.BlockInterval }),
 		size("max-block-bytes", "1MiB", "A receiver cuts a block at this size.", func(c *Config) *int64 { return &c.MaxBlockBytes }),
 		float("receiver-rate", "0 (no limit)", "Records per second that one receiver may take in.", func(c *Config) *float64 { return &c.ReceiverRate }),
 		float("receiver-byte-rate", "0 (no limit)", "Bytes per second that one receiver may take in.", func(c *Config) *float64 { return &c.ReceiverBytes }),
+		boolean("rate-control", "Whether the rate of each receiver follows what the job can do: after every batch it is estimated again, as Spark's backpressure does. receiver-rate stays the upper bound.", func(c *Config) *bool { return &c.RateControl }),
+		float("rate-initial", "0 (none)", "With rate-control, records per second of each receiver until the first estimate.", func(c *Config) *float64 { return &c.RateInitial }),
+		weight("rate-proportional", "1", "Weight in an estimate of how far the rate was from the speed of the last batch.", func(c *Config) *Opt[float64] { return &c.RateProportional }),
+		weight("rate-integral", "0.2", "Weight in an estimate of what piled up while the last batch waited to start.", func(c *Config) *Opt[float64] { return &c.RateIntegral }),
+		weight("rate-derived", "0", "Weight in an estimate of how fast the distance of rate and speed changes.", func(c *Config) *Opt[float64] { return &c.RateDerived }),
+		positive("rate-min", "100", "Records per second below which no estimate goes.", func(c *Config) *float64 { return &c.RateMin }),
 		duration("file-remember", "1m0s", "How old a file may be when a file stream first sees it, and how long it is known.", func(c *Config) *time.Duration { return &c.FileRemember }),
 	}
 }
@@ -92,8 +117,16 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.StopTimeout, max(30*time.Second, 10*c.BatchInterval))
 	setDefault(&c.MemoryLimit, 512<<20)
 	setDefault(&c.MaxBatchBytes, c.MemoryLimit/2)
+	setDefault(&c.Durability, "flush")
+	setDefault(&c.ReceiverWAL, "on")
+	setDefault(&c.SnapshotBytes, 1<<20)
+	setDefault(&c.SnapshotsKept, 3)
 	setDefault(&c.BlockInterval, 200*time.Millisecond)
 	setDefault(&c.MaxBlockBytes, 1<<20)
+	setDefault(&c.RateMin, 100)
+	setMissing(&c.RateProportional, 1)
+	setMissing(&c.RateIntegral, 0.2)
+	setMissing(&c.RateDerived, 0)
 	setDefault(&c.FileRemember, time.Minute)
 	return c
 }
@@ -102,6 +135,12 @@ func setDefault[T comparable](v *T, def T) {
 	var zero T
 	if *v == zero {
 		*v = def
+	}
+}
+
+func setMissing[T any](v *Opt[T], def T) {
+	if !v.OK {
+		*v = Some(def)
 	}
 }
 
@@ -115,6 +154,9 @@ func (c Config) Validate() error {
 		}
 	}
 	if err := base.CheckInterval("setting batch-interval", c.BatchInterval); err != nil {
+		return err
+	}
+	if err := c.rates().Validate(); err != nil {
 		return err
 	}
 	return c.receiver().Validate()
@@ -161,8 +203,23 @@ func (c Config) receiver() receiver.Config {
 func (c Config) driver() driver.Config {
 	return driver.Config{
 		MaxPending: c.MaxPendingBatches, MaxBatchRecords: c.MaxBatchRecords, MaxBatchBytes: c.MaxBatchBytes,
-		MaxTaskFailures: c.MaxTaskFailures, OnBatchFailure: driver.Policy(c.OnBatchFailure),
-		OnLostBlocks: driver.Policy(c.OnLostBlocks), CatchUp: driver.CatchUp(c.CatchUp), StopTimeout: c.StopTimeout,
+		MaxTaskFailures: c.MaxTaskFailures, MaxBlockParts: max(16, 4*c.Parallelism), OnBatchFailure: driver.Policy(c.OnBatchFailure),
+		OnLostBlocks: driver.Policy(c.OnLostBlocks), CatchUp: driver.CatchUp(c.CatchUp), StopTimeout: c.StopTimeout, Rates: c.rates(),
+	}
+}
+
+// level returns what an acknowledged record survives.
+func (c Config) level() wal.Level {
+	l, _ := wal.ParseLevel(c.Durability) // Validate has checked it
+	return l
+}
+
+// rates returns the settings of rate control.
+func (c Config) rates() driver.RateConfig {
+	return driver.RateConfig{
+		On: c.RateControl, Initial: c.RateInitial, Max: c.ReceiverRate,
+		Proportional: c.RateProportional.Value, Integral: c.RateIntegral.Value, Derivative: c.RateDerived.Value,
+		Min: c.RateMin,
 	}
 }
 
@@ -239,13 +296,49 @@ func integer64(name, def, doc string, low int64, at func(*Config) *int64) settin
 }
 
 func float(name, def, doc string, at func(*Config) *float64) setting {
-	return field(name, def, doc, at, func(s string) (float64, error) {
-		f, err := strconv.ParseFloat(s, 64)
-		if err != nil || f != f {
-			return 0, fmt.Errorf("%q is no number", s)
+	return field(name, def, doc, at, parseFloat, notNegative)
+}
+
+func positive(name, def, doc string, at func(*Config) *float64) setting {
+	return field(name, def, doc, at, parseFloat, func(f float64) string {
+		if f == 0 {
+			return "must be more than 0"
 		}
-		return f, nil
-	}, atLeast(0.0))
+		return notNegative(f)
+	})
+}
+
+// weight is a number of which 0 is not the default.
+func weight(name, def, doc string, at func(*Config) *Opt[float64]) setting {
+	value := func(c *Config) *float64 { return &at(c).Value }
+	s := field(name, def, doc, value, parseFloat, notNegative)
+	set := s.set
+	s.set = func(c *Config, text string) error {
+		if err := set(c, text); err != nil {
+			return err
+		}
+		at(c).OK = true
+		return nil
+	}
+	return s
+}
+
+func parseFloat(s string) (float64, error) {
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || f != f {
+		return 0, fmt.Errorf("%q is no number", s)
+	}
+	return f, nil
+}
+
+func notNegative(f float64) string {
+	switch {
+	case !(f >= 0): // not a number, too
+		return "must be at least 0"
+	case math.IsInf(f, 1):
+		return "must be finite"
+	}
+	return ""
 }
 
 func boolean(name, doc string, at func(*Config) *bool) setting {

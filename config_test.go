@@ -3,6 +3,7 @@ package tidemill
 import (
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"reflect"
 	"regexp"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidemill/tidemill/driver"
 )
 
 var update = flag.Bool("update", false, "write the generated pages of docs again")
@@ -36,10 +39,20 @@ var samples = []struct {
 	{"stop-timeout", []string{"5m0s", "5m"}, map[string]string{"-1s": "positive", "soon": "500ms"}},
 	{"memory-limit", []string{"2147483648", "2GiB"}, map[string]string{"-1GiB": "at least 0", "lots": "64MiB"}},
 	{"checked", []string{"true", "1", "t"}, map[string]string{"yes": "neither true nor false"}},
+	{"durability", []string{"sync"}, map[string]string{"disk": "one of flush, sync, memory"}},
+	{"receiver-wal", []string{"off"}, map[string]string{"false": "one of on, off"}},
+	{"snapshot-bytes", []string{"4194304", "4MiB"}, map[string]string{"-1": "at least 0"}},
+	{"snapshots-kept", []string{"5"}, map[string]string{"0": "at least 1"}},
 	{"block-interval", []string{"50ms"}, map[string]string{"-1ms": "positive"}},
 	{"max-block-bytes", []string{"65536", "64KiB"}, map[string]string{"-1": "at least 0"}},
-	{"receiver-rate", []string{"2.5", "25e-1"}, map[string]string{"-1": "at least 0", "NaN": "no number", "fast": "no number"}},
+	{"receiver-rate", []string{"2.5", "25e-1"}, map[string]string{"-1": "at least 0", "NaN": "no number", "fast": "no number", "Inf": "finite"}},
 	{"receiver-byte-rate", []string{"1e+06", "1000000", "1e6"}, map[string]string{"-0.5": "at least 0"}},
+	{"rate-control", []string{"true", "1"}, map[string]string{"on": "neither true nor false"}},
+	{"rate-initial", []string{"2500", "2.5e3"}, map[string]string{"-1": "at least 0", "NaN": "no number", "Inf": "finite"}},
+	{"rate-proportional", []string{"0", "0.0"}, map[string]string{"-1": "at least 0", "NaN": "no number", "Inf": "finite"}},
+	{"rate-integral", []string{"0", "0.0"}, map[string]string{"-0.2": "at least 0", "NaN": "no number"}},
+	{"rate-derived", []string{"0.1", "1e-1"}, map[string]string{"-1": "at least 0", "NaN": "no number"}},
+	{"rate-min", []string{"0.5", ".5"}, map[string]string{"0": "more than 0", "-10": "at least 0", "NaN": "no number", "Inf": "finite"}},
 	{"file-remember", []string{"1h0m0s", "60m"}, map[string]string{"-1h": "positive"}},
 }
 
@@ -137,6 +150,11 @@ func TestValidateNamesFieldValueAndRule(t *testing.T) {
 		{Config{MaxBatchRecords: -5}, "setting max-batch-records is -5: must be at least 0"},
 		{Config{MemoryLimit: -1}, "setting memory-limit is -1: must be at least 0"},
 		{Config{ReceiverRate: -1}, "setting receiver-rate is -1: must be at least 0"},
+		{Config{ReceiverRate: math.NaN()}, "setting receiver-rate is NaN: must be at least 0"},
+		{Config{RateInitial: math.Inf(1)}, "setting rate-initial is +Inf: must be finite"},
+		{Config{RateProportional: Some(-1.0)}, "setting rate-proportional is -1: must be at least 0"},
+		{Config{RateIntegral: Some(math.NaN())}, "setting rate-integral is NaN: must be at least 0"},
+		{Config{RateMin: -10}, "setting rate-min is -10: must be at least 0"},
 		{Config{CatchUp: "none"}, "setting catch-up is none: must be one of merged, all"},
 	} {
 		if err := test.c.Validate(); err == nil || err.Error() != test.want {
@@ -145,6 +163,50 @@ func TestValidateNamesFieldValueAndRule(t *testing.T) {
 	}
 	if err := (Config{}).Validate(); err != nil {
 		t.Errorf("the zero value: %v", err)
+	}
+}
+
+// B40 (e): a maximum of 0 is documented as no limit, others that are no rate
+// are refused before anything starts.
+func TestB40eMaximumRate(t *testing.T) {
+	for _, s := range settings() {
+		if s.name == "receiver-rate" && s.def != "0 (no limit)" {
+			t.Errorf("documented: %s", s.def)
+		}
+	}
+	for _, on := range []bool{false, true} {
+		for _, rate := range []float64{0, 0.5, -1, math.NaN(), math.Inf(1)} {
+			err := Config{RateControl: on, ReceiverRate: rate}.Validate()
+			if allowed := rate == 0 || rate == 0.5; allowed != (err == nil) {
+				t.Errorf("rate control %v, maximum %v: %v", on, rate, err)
+			}
+		}
+	}
+}
+
+func TestRateSettingsReachTheDriver(t *testing.T) {
+	for _, test := range []struct {
+		set  string
+		want driver.RateConfig
+	}{
+		{"", driver.RateConfig{Proportional: 1, Integral: 0.2, Min: 100}},
+		{"rate-control=true", driver.RateConfig{On: true, Proportional: 1, Integral: 0.2, Min: 100}},
+		{"rate-initial=7", driver.RateConfig{Initial: 7, Proportional: 1, Integral: 0.2, Min: 100}},
+		{"receiver-rate=8", driver.RateConfig{Max: 8, Proportional: 1, Integral: 0.2, Min: 100}},
+		{"rate-proportional=0", driver.RateConfig{Integral: 0.2, Min: 100}},
+		{"rate-integral=0", driver.RateConfig{Proportional: 1, Min: 100}},
+		{"rate-derived=3", driver.RateConfig{Proportional: 1, Integral: 0.2, Derivative: 3, Min: 100}},
+		{"rate-min=4", driver.RateConfig{Proportional: 1, Integral: 0.2, Min: 4}},
+	} {
+		var c Config
+		if name, value, ok := strings.Cut(test.set, "="); ok {
+			if err := c.Set(name, value); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := c.withDefaults().rates(); got != test.want {
+			t.Errorf("%q: %+v, want %+v", test.set, got, test.want)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -57,6 +58,10 @@ type StreamingContext struct {
 	ids       []string             // of all of them
 	started   int                  // executors, also those whose start failed
 	hub       *rpc.Hub
+	run       string // id of the run, once started
+	epoch     base.Epoch
+	dir       *directory // nil if the job keeps nothing
+	recovery  Recovery
 	states    state.Storage
 	remember  bool
 	listeners []any
@@ -64,12 +69,16 @@ type StreamingContext struct {
 
 // environment is what a job gets from outside; tests replace it.
 type environment struct {
-	fs     fsys.FS
-	stdout io.Writer
-	log    hclog.Logger
-	dir    string
-	run    string
-	events driver.Log
+	fs      fsys.FS
+	stdout  io.Writer
+	log     hclog.Logger
+	scratch string
+	events  driver.Log
+
+	dir     string // empty: nothing is kept
+	restart Restart
+	args    []string
+	binary  string // digest of the executable, if known
 }
 
 // ContextOption changes what a context gets from its surroundings.
@@ -85,11 +94,16 @@ func WithStdout(w io.Writer) ContextOption { return func(e *environment) { e.std
 // WithLogger replaces the logger, which by default discards everything.
 func WithLogger(l hclog.Logger) ContextOption { return func(e *environment) { e.log = l } }
 
-// WithDir sets the directory for scratch files; by default it is a temporary
-// one, made at the first need.
+// WithDir sets the directory in which the job keeps its logs, checkpoints and
+// scratch files, and goes on when it is started again. It is new, empty, or
+// one that the job has used. Without it the job keeps nothing.
 func WithDir(dir string) ContextOption { return func(e *environment) { e.dir = dir } }
 
-// WithEventLog replaces the driver's log in memory.
+// WithScratch sets the directory for scratch files of a job that keeps nothing;
+// by default it is a temporary one, made at the first need.
+func WithScratch(dir string) ContextOption { return func(e *environment) { e.scratch = dir } }
+
+// WithEventLog replaces the driver's log in memory of a job that keeps nothing.
 func WithEventLog(l driver.Log) ContextOption { return func(e *environment) { e.events = l } }
 
 // New builds the job's graph and checks it. The error holds everything that is
@@ -99,10 +113,12 @@ func New(app App, cfg Config, opts ...ContextOption) (*StreamingContext, error) 
 	for _, o := range opts {
 		o(&env)
 	}
-	if env.dir == "" {
-		env.dir = fmt.Sprintf("%s/tidemill-%d-%d", os.TempDir(), os.Getpid(), time.Now().UnixNano())
+	if env.scratch == "" {
+		env.scratch = fmt.Sprintf("%s/tidemill-%d-%d", os.TempDir(), os.Getpid(), time.Now().UnixNano())
 	}
-	env.run = fmt.Sprintf("%x", time.Now().UnixNano())
+	if env.dir != "" {
+		env.scratch = path.Join(env.dir, "scratch")
+	}
 	if app.Name == "" {
 		return nil, errors.New("App.Name is empty: a job needs a name")
 	}
@@ -243,12 +259,9 @@ func (ssc *StreamingContext) begin() (*driver.Driver, error) {
 		return nil, err
 	}
 	c := ssc.cfg.driver()
-	c.Job, c.Run, c.Epoch = ssc.job.Name, ssc.env.run, 1
-	c.FS, c.Stdout, c.Events, c.Log = ssc.env.fs, ssc.env.stdout, ssc.env.events, ssc.env.log
+	c.Job, c.FS, c.Stdout, c.Log = ssc.job.Name, ssc.env.fs, ssc.env.stdout, ssc.env.log
 	c.Listeners = ssc.listeners
 	ssc.hub = rpc.NewHub()
-	ssc.states = state.NewMemStorage()
-	c.States = ssc.states
 	ssc.driver = driver.New(c, ssc.g)
 	ssc.state = Active
 	return ssc.driver, nil
@@ -256,6 +269,18 @@ func (ssc *StreamingContext) begin() (*driver.Driver, error) {
 
 // start starts the executors, then the driver. After an error the driver has ended.
 func (ssc *StreamingContext) start(ctx context.Context, d *driver.Driver) error {
+	x := driver.Durable{Run: newRun(), Epoch: 1, Program: ssc.program(), Events: ssc.env.events, States: state.NewMemStorage()}
+	if ssc.env.dir != "" {
+		var err error
+		if x, err = ssc.openDir(ctx); err != nil {
+			d.Abort(nil, err)
+			return err
+		}
+	}
+	ssc.mu.Lock()
+	ssc.run, ssc.epoch, ssc.states = x.Run, x.Epoch, x.States
+	ssc.mu.Unlock()
+	d.GoOn(x)
 	var running []rpc.Executor
 	for range ssc.cfg.Executors {
 		e, err := ssc.startExecutor(d)
@@ -281,14 +306,22 @@ func (ssc *StreamingContext) startExecutor(d *driver.Driver) (*executor.Executor
 	ssc.mu.Lock()
 	ssc.started++
 	n := ssc.started
+	run, epoch, states, dir := ssc.run, ssc.epoch, ssc.states, ssc.dir
 	ssc.mu.Unlock()
 	id := base.ExecutorID(fmt.Sprintf("exec-%d", n))
-	e, err := executor.Start(executor.Config{
-		ID: id, Slots: ssc.cfg.TaskSlots, Job: ssc.job.Name, Run: ssc.env.run,
-		FS: ssc.env.fs, Dir: fmt.Sprintf("%s/%s", ssc.env.dir, id),
+	cfg := executor.Config{
+		ID: id, Slots: ssc.cfg.TaskSlots, Job: ssc.job.Name, Run: run, Epoch: epoch,
+		FS: ssc.env.fs, Dir: path.Join(ssc.env.scratch, string(id)),
 		MemoryLimit: ssc.cfg.MemoryLimit, Checked: ssc.cfg.Checked,
-		Receiver: ssc.cfg.receiver(), States: ssc.states, Log: ssc.env.log.Named(string(id)),
-	}, own.g, d, ssc.hub)
+		Receiver: ssc.cfg.receiver(), States: states, Log: ssc.env.log.Named(string(id)),
+	}
+	if dir != nil {
+		cfg.Blocks = dir.logs
+		if ssc.cfg.ReceiverWAL == "on" {
+			cfg.Logs = dir.logs
+		}
+	}
+	e, err := executor.Start(cfg, own.g, d, ssc.hub)
 	if err != nil {
 		return nil, err
 	}
@@ -422,7 +455,7 @@ func (ssc *StreamingContext) Remembered() []RememberedStream {
 func Slice[T any](d DStream[T], from, to BatchTime) ([]*Batch[T], error) {
 	ssc := d.ssc
 	ssc.mu.Lock()
-	drv := ssc.driver
+	drv, run := ssc.driver, ssc.run
 	ssc.mu.Unlock()
 	if drv == nil {
 		return nil, fmt.Errorf("Slice of %q: the stream has not been initialized: the context is %v", d.Name(), ssc.State()) //nolint:staticcheck // names the function
@@ -433,7 +466,7 @@ func Slice[T any](d DStream[T], from, to BatchTime) ([]*Batch[T], error) {
 	}
 	out := make([]*Batch[T], 0, len(sets))
 	for _, s := range sets {
-		out = append(out, &Batch[T]{b: s, key: fmt.Sprintf("%s/%s/%s/%d", ssc.job.Name, ssc.env.run, d.op.UID, int64(s.Time()))})
+		out = append(out, &Batch[T]{b: s, key: fmt.Sprintf("%s/%s/%s/%d", ssc.job.Name, run, d.op.UID, int64(s.Time()))})
 	}
 	return out, nil
 }

@@ -197,7 +197,6 @@ func SaveAsTextFiles[T any](d DStream[T], name, dir string, format func(T) strin
 	if format != nil {
 		line = func(dst []byte, v T) []byte { return append(dst, format(v)...) }
 	}
-	const epoch = 1 // of a job that can't be recovered
-	task := rdd.WriteText(d.ssc.env.fs, base.UID(name), fmt.Sprintf("saveAsTextFiles %q", name), dir, epoch, line)
-	output(d, "saveAsTextFiles", name, task, driver.CommitFiles(dir, epoch, options(opts).keepEmpty))
+	task := rdd.WriteText(d.ssc.env.fs, base.UID(name), fmt.Sprintf("saveAsTextFiles %q", name), dir, line)
+	output(d, "saveAsTextFiles", name, task, driver.CommitFiles(dir, options(opts).keepEmpty))
 }

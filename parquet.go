@@ -53,7 +53,6 @@ func SaveAsParquet[T any](d DStream[T], name, dir string, opts ...Option) {
 		d.ssc.g.Errorf("%s: %w", display, err)
 		return
 	}
-	const epoch = 1 // of a job that can't be recovered
-	task := rdd.WriteParquet(d.ssc.env.fs, base.UID(name), display, dir, epoch, columns)
-	output(d, "saveAsParquet", name, task, driver.CommitFiles(dir, epoch, options(opts).keepEmpty))
+	task := rdd.WriteParquet(d.ssc.env.fs, base.UID(name), display, dir, columns)
+	output(d, "saveAsParquet", name, task, driver.CommitFiles(dir, options(opts).keepEmpty))
 }

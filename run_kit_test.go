@@ -88,6 +88,8 @@ func (l *recLog) Append(ctx context.Context, e driver.Event) error {
 	return nil
 }
 
+func (l *recLog) Post(e driver.Event) error { return l.Append(context.Background(), e) }
+
 func (l *recLog) all() []driver.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()

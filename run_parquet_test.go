@@ -226,7 +226,7 @@ func TestParquetOnTheLocalFileSystem(t *testing.T) {
 		tidemill.SaveAsParquet(in, "sales", filepath.Join(dir, "out"))
 		return nil
 	}}
-	ssc, err := tidemill.New(app, tidemill.Config{BatchInterval: 50 * time.Millisecond}, tidemill.WithDir(filepath.Join(dir, "scratch")))
+	ssc, err := tidemill.New(app, tidemill.Config{BatchInterval: 50 * time.Millisecond}, tidemill.WithScratch(filepath.Join(dir, "scratch")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,43 @@ func SocketText(ssc *StreamingContext, name, addr string, opts ...Option) DStrea
 	return ReceiverStream(ssc, name, receiver.SocketText(addr), opts...)
 }
 
+// SocketFrames reads frames of bytes from a TCP server at addr (host:port), one
+// receiver per stream: a length of four bytes, big endian, and that many bytes,
+// which are a record as they are. A length over 16 MiB is an error and ends the
+// connection; a frame that the connection ends in the middle of is dropped and
+// reported. When the connection ends it is opened again, after a back-off. Give
+// ReceiverStream a [receiver.FrameSocket] to set the limit.
+func SocketFrames(ssc *StreamingContext, name, addr string, opts ...Option) DStream[[]byte] {
+	return ReceiverStream(ssc, name, receiver.SocketFrames(addr), opts...)
+}
+
+// HTTPIngest listens at addr (host:port, on the executor that hosts the
+// receiver) and takes records from requests POST /: each line of a body of at
+// most 8 MiB, or with ?mode=body the whole body. The answer 200 says that the
+// records are stored and known to the driver; after 429 and 503 nothing is
+// stored; after 500, or without an answer, it is not known, and sending again
+// may give a record twice. With port 0 the system picks one, which the log and
+// ReceiverStarted show. There is no encryption and no authentication. Give
+// ReceiverStream a [receiver.HTTP] to set the limits.
+func HTTPIngest(ssc *StreamingContext, name, addr string, opts ...Option) DStream[string] {
+	return ReceiverStream(ssc, name, receiver.HTTPIngest(addr), opts...)
+}
+
+// TailDir follows the files of a directory that others append lines to, in the
+// order of their names: every complete line is a record exactly once, also
+// after the receiver was started again, here or on another executor, if that
+// sees the same directory. It looks every 200 ms. Files may only grow; to rotate
+// begin a file with a new name instead of renaming one. A file that has become
+// shorter is reported and read again from its begin. Lines over 1 MiB are
+// skipped and reported. Give ReceiverStream a [receiver.DirTail] to set the
+// limits.
+func TailDir(ssc *StreamingContext, name, dir string, opts ...Option) DStream[string] {
+	if dir == "" {
+		ssc.g.Errorf("tailDir %q: the directory is empty: give a path", name)
+	}
+	return ReceiverStream(ssc, name, receiver.TailDir(ssc.env.fs, dir), opts...)
+}
+
 // ReceiverStream brings records in through a receiver; open makes one for
 // every start. Blocks are kept at the level given by Level, in memory and on
 // disk by default.
@@ -35,7 +72,7 @@ func ReceiverStream[T any](ssc *StreamingContext, name string, open func() Recei
 		if !ok || in.Absent {
 			return RDD[T]{}, false, nil
 		}
-		return rdd.FromBlocks(b.Scope, c, in.Blocks), true, nil
+		return rdd.FromBlocks(b.Scope, c, in.Blocks, in.Parts), true, nil
 	})
 	if !o.level.Valid() {
 		ssc.g.Errorf("receiver %q: %v is no storage level: use MemoryOnly, MemoryAndDisk or DiskOnly", name, o.level)

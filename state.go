@@ -1,11 +1,14 @@
 package tidemill
 
 import (
+	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"time"
 
 	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/codec"
 	"github.com/tidemill/tidemill/internal/plan"
 	"github.com/tidemill/tidemill/internal/state"
 	"github.com/tidemill/tidemill/rdd"
@@ -18,15 +21,71 @@ type StateRow[K comparable, V, S any] = rdd.StateRow[K, V, S]
 // State is a key's state inside a MapWithState function.
 type State[S any] = rdd.State[S]
 
+// stateOptions are what options say of keyed state.
+type stateOptions struct {
+	initial    any // of type []Pair[K, S]
+	version    Opt[int]
+	migrations []stateMigration
+}
+
+// stateMigration is what MigrateState says.
+type stateMigration struct {
+	made     any // of type state.Migration[S]
+	old, now reflect.Type
+	version  int
+	wrong    error // of its own, whatever the operator is
+}
+
+// state returns the options of keyed state, for more of them.
+func (o *opOptions) state() *stateOptions {
+	s, ok := o.initial.(*stateOptions)
+	if !ok {
+		s = &stateOptions{}
+		o.initial = s
+	}
+	return s
+}
+
+func stateOptionsOf(opts []Option) stateOptions {
+	o := options(opts)
+	return *o.state()
+}
+
 // InitialState gives UpdateStateByKey its state before the first batch that
 // has input. Of equal keys the first counts.
 func InitialState[K comparable, S any](pairs ...Pair[K, S]) Option {
-	return func(o *opOptions) { o.initial = pairs }
+	return func(o *opOptions) { o.state().initial = pairs }
+}
+
+// StateVersion says which version of its type the state of UpdateStateByKey or
+// MapWithState has, 0 if it is not given. Raise it when old state must not be read as
+// it is though the type has kept its name: when a field has another name or
+// another meaning. A program of another version can't take the state over
+// unless MigrateState says how. n must not be negative.
+func StateVersion(n int) Option {
+	return func(o *opOptions) { o.state().version = Some(n) }
+}
+
+// MigrateState says how UpdateStateByKey or MapWithState reads state that a program
+// before has written, as type Old in the given version: f makes today's state of
+// an old one. Give it once for each version that may still be stored; f must be
+// a function of its argument alone, since it may be called several times for one value.
+// An error of f fails the batch. Keys can't be migrated. The state is
+// read when the job starts, and the first batch stores it in its new form, so once
+// that is done the option may go.
+func MigrateState[Old, S any](version int, f func(Old) (S, error)) Option {
+	m := stateMigration{old: reflect.TypeFor[Old](), now: reflect.TypeFor[S](), version: version}
+	if f == nil {
+		m.wrong = errors.New("the function is nil")
+	} else if m.wrong = codec.Check[Old](); m.wrong == nil {
+		m.made = state.From(codec.For[Old](), version, f)
+	}
+	return func(o *opOptions) { s := o.state(); s.migrations = append(s.migrations, m) }
 }
 
 // initialState returns the pairs of the InitialState option.
 func initialState[K comparable, S any](ssc *StreamingContext, what string, opts []Option) []Pair[K, S] {
-	o := options(opts)
+	o := stateOptionsOf(opts)
 	if o.initial == nil {
 		return nil
 	}
@@ -35,6 +94,44 @@ func initialState[K comparable, S any](ssc *StreamingContext, what string, opts 
 		ssc.g.Errorf("%s: the initial state is a %T, want a %T", what, o.initial, pairs)
 	}
 	return pairs
+}
+
+// keptState is how an operator keeps values of type S.
+type keptState[S any] struct {
+	info       stateInfo
+	version    int
+	migrations []state.Migration[S]
+}
+
+// keptAs checks and returns what the options say of the state's versions.
+func keptAs[K comparable, S any](ssc *StreamingContext, what string, p Partitioner[K], opts []Option) keptState[S] {
+	o := stateOptionsOf(opts)
+	kept := keptState[S]{version: o.version.Or(0)}
+	if kept.version < 0 {
+		ssc.g.Errorf("%s: the state version is %d: must not be negative", what, kept.version)
+	}
+	info := &kept.info
+	info.parts = p.Parts()
+	info.Schema = state.Schema{Key: codec.For[K]().ID, Value: codec.For[S]().ID, Version: kept.version}
+	known := map[state.Schema]bool{info.Schema: true}
+	for _, m := range o.migrations {
+		made, ok := m.made.(state.Migration[S])
+		switch {
+		case m.now != reflect.TypeFor[S]():
+			ssc.g.Errorf("%s: the migration from version %d makes a %v, but the state is a %v", what, m.version, m.now, reflect.TypeFor[S]())
+		case m.wrong != nil:
+			ssc.g.Errorf("%s: the migration from %v, version %d: %w", what, m.old, m.version, m.wrong)
+		case m.version < 0:
+			ssc.g.Errorf("%s: the migration is from version %d: must not be negative", what, m.version)
+		case ok && known[made.Reads(info.Schema.Key)]:
+			ssc.g.Errorf("%s: %v in version %d is read already, as the state is now or by another migration: raise StateVersion, or leave one out", what, m.old, m.version)
+		case ok:
+			known[made.Reads(info.Schema.Key)] = true
+			info.From = append(info.From, made.Reads(info.Schema.Key))
+			kept.migrations = append(kept.migrations, made)
+		}
+	}
+	return kept
 }
 
 // UpdateStateByKey keeps state per key. Every batch, update is called for each
@@ -66,7 +163,9 @@ func updateState[K comparable, V, S any](d DStream[Pair[K, V]], name string, u r
 	u.Op = base.UID(name)
 	u.Partitioner = statePartitioner[K, V, S](d, what, opts)
 	u.Initial = initialState[K, S](d.ssc, what, opts)
-	return stateful(d, opSpec{kind: "updateStateByKey", name: name}, true,
+	kept := keptAs[K, S](d.ssc, what, u.Partitioner, opts)
+	u.Version, u.Migrations = kept.version, kept.migrations
+	return stateful(d, opSpec{kind: "updateStateByKey", name: name}, true, kept.info,
 		func(r RDD[Pair[K, V]]) *plan.Node { return rdd.UpdateState(r, u) },
 		func(b *plan.Builder, adv *plan.Node) RDD[Pair[K, S]] { return rdd.Emitted[Pair[K, S]](b.Scope, adv) })
 }
@@ -78,9 +177,15 @@ func statePartitioner[K comparable, V, S any](d DStream[Pair[K, V]], what string
 	return partitioner[K](d.ssc, what, opts)
 }
 
+// stateInfo says what a stateful operator keeps, and in how many partitions.
+type stateInfo struct {
+	plan.StateInfo
+	parts int
+}
+
 // stateful adds a stateful operator. ifStarted says that it has no data set,
 // and does not advance, before its first input.
-func stateful[T, R any](d DStream[T], s opSpec, ifStarted bool, advance func(RDD[T]) *plan.Node, emitted func(*plan.Builder, *plan.Node) RDD[R]) DStream[R] {
+func stateful[T, R any](d DStream[T], s opSpec, ifStarted bool, info stateInfo, advance func(RDD[T]) *plan.Node, emitted func(*plan.Builder, *plan.Node) RDD[R]) DStream[R] {
 	s.parents = []*plan.Op{d.op}
 	out := add(d.ssc, s, func(b *plan.Builder) (RDD[R], bool, error) {
 		adv, err := b.Advanced()
@@ -89,6 +194,8 @@ func stateful[T, R any](d DStream[T], s opSpec, ifStarted bool, advance func(RDD
 		}
 		return emitted(b, adv), true, nil
 	})
+	out.op.State = &info.StateInfo
+	d.ssc.g.SetParts(out.op.UID, info.parts)
 	out.op.Advance = func(b *plan.Builder) (*plan.Node, error) {
 		if ifStarted {
 			if ok, err := b.Started(); !ok || err != nil {
@@ -142,7 +249,9 @@ func MapWithState[K comparable, V, S, R any](d DStream[Pair[K, V]], name string,
 		Op: base.UID(name), Partitioner: statePartitioner[K, V, S](d, what, opts),
 		Call: f, Timeout: spec.Timeout.Or(0), Initial: spec.Initial,
 	}
-	out := stateful(d, opSpec{kind: "mapWithState", name: name}, false,
+	kept := keptAs[K, S](d.ssc, what, m.Partitioner, opts)
+	m.Version, m.Migrations = kept.version, kept.migrations
+	out := stateful(d, opSpec{kind: "mapWithState", name: name}, false, kept.info,
 		func(r RDD[Pair[K, V]]) *plan.Node { return rdd.MapState(r, *m) },
 		func(b *plan.Builder, adv *plan.Node) RDD[R] { return rdd.Emitted[R](b.Scope, adv) })
 	snapshots := func(snap string) DStream[Pair[K, S]] {
@@ -185,7 +294,12 @@ func reduceWindow[K comparable, V any](d DStream[Pair[K, V]], kind, name string,
 		}
 		w.Filter = keep
 	}
-	return stateful(d, opSpec{kind: kind, name: name, slide: slide}, false,
+	if o := stateOptionsOf(opts); o.version.OK || o.migrations != nil {
+		d.ssc.g.Errorf("%s: StateVersion and MigrateState are for UpdateStateByKey and MapWithState: a reducing window's state can't be migrated. If what it reduces changes, start with --drop-state=%s, and it fills again within %v", what, name, window)
+	}
+	info := stateInfo{parts: w.Partitioner.Parts()}
+	info.Schema = w.Schema(codec.For[K](), codec.For[V]())
+	return stateful(d, opSpec{kind: kind, name: name, slide: slide}, false, info,
 		func(r RDD[Pair[K, V]]) *plan.Node { return rdd.ReduceWindow(r, w) },
 		func(b *plan.Builder, adv *plan.Node) RDD[Pair[K, V]] { return rdd.Emitted[Pair[K, V]](b.Scope, adv) })
 }

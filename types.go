@@ -55,6 +55,9 @@ const (
 // Receiver brings records in from outside; see package receiver.
 type Receiver[T any] = receiver.Receiver[T]
 
+// Sink is what a Receiver stores its records in; see package receiver.
+type Sink[T any] = receiver.Sink[T]
+
 // TaskError is the failure of user code in a task: it names the operator,
 // batch, partition and record.
 type TaskError = base.TaskError

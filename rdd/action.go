@@ -17,15 +17,18 @@ type Ops interface {
 }
 
 type ops[T any] struct {
-	frame frameOf // nil unless partitions are frames as they are
+	frames framesOf // nil unless partitions are frames as they are
 }
 
 func (o ops[T]) count(t *Task, n *plan.Node, part int) (int64, error) {
-	if o.frame != nil && n.Level == base.StorageNone && !t.spec.Checked {
-		f, err := o.frame(t, part)
-		return int64(f.Count), err
-	}
 	var c int64
+	if o.frames != nil && n.Level == base.StorageNone && !t.spec.Checked {
+		err := o.frames(t, part, func(f codec.Frame) (bool, error) {
+			c += int64(f.Count)
+			return true, nil
+		})
+		return c, err
+	}
 	err := Records[T](t, n, part)(func(T) bool { c++; return true })
 	return c, err
 }

@@ -168,7 +168,7 @@ func TestRecordFiles(t *testing.T) {
 }
 
 func textOutput(m fsys.FS, format func([]byte, string) []byte) func(records []string) ([]byte, error) {
-	out := rdd.WriteText(m, "out", `saveAsTextFiles "out"`, "d", 3, format)
+	out := rdd.WriteText(m, "out", `saveAsTextFiles "out"`, "d", format)
 	return func(records []string) ([]byte, error) {
 		return rdd.OutputPart(newLocal(false).task(0), source(newScope("s"), records).Node(), 0, out)
 	}

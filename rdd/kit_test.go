@@ -105,7 +105,8 @@ func (l *local) Unspill(keys []string) {
 func (l *local) task(part int) *rdd.Task {
 	l.tasks++
 	return rdd.NewTask(l.ctx, l, rdd.TaskSpec{
-		Job: "job", Run: "run", Operator: "out", Batch: noon, Partition: part, Executor: "e1", Checked: l.checked,
+		Epoch: 3,
+		Job:   "job", Run: "run", Operator: "out", Batch: noon, Partition: part, Executor: "e1", Checked: l.checked,
 	})
 }
 

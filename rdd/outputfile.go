@@ -52,8 +52,7 @@ type fileOutput struct {
 	uid     base.UID
 	display string
 	dir     string
-	epoch   base.Epoch // of the job driver
-	suffix  string     // of the files' names
+	suffix  string // of the files' names
 	writes  atomic.Int64
 }
 
@@ -114,7 +113,7 @@ type outputFile struct {
 // never share one, not even those that are given up.
 func (o *fileOutput) file(t *Task, part int) *outputFile {
 	attempt := strconv.Itoa(t.Attempt()) + "-" + t.Executor() + "-" + strconv.FormatInt(o.writes.Add(1), 10)
-	dir := path.Join(StagingDir(o.dir, o.uid, t.Batch(), o.epoch), attempt)
+	dir := path.Join(StagingDir(o.dir, o.uid, t.Batch(), t.spec.Epoch), attempt)
 	return &outputFile{fs: o.fs, WrittenFile: WrittenFile{Path: path.Join(dir, PartFile(part)+o.suffix)}}
 }
 

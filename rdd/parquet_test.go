@@ -38,7 +38,7 @@ func writeParquetPart[T any](m fsys.FS, l *local, n *plan.Node) (rdd.WrittenFile
 	if err != nil {
 		return rdd.WrittenFile{}, err
 	}
-	out := rdd.WriteParquet(m, "out", `saveAsParquet "out"`, "d", 3, c)
+	out := rdd.WriteParquet(m, "out", `saveAsParquet "out"`, "d", c)
 	result, err := rdd.OutputPart(l.task(0), n, 0, out)
 	if err != nil {
 		return rdd.WrittenFile{}, err
@@ -586,7 +586,7 @@ func TestParquetBytesAreAFunctionOfTheRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := rdd.WriteParquet(m, "out", `saveAsParquet "out"`, "d", 3, c)
+	out := rdd.WriteParquet(m, "out", `saveAsParquet "out"`, "d", c)
 	write := func() rdd.WrittenFile {
 		result, err := rdd.OutputPart(newLocal(false).task(0), source(newScope("s"), []map[string]int{many}).Node(), 0, out)
 		if err != nil {

@@ -14,13 +14,13 @@ import (
 const ParquetSuffix = ".parquet"
 
 // WriteParquet returns the task of a Parquet output. A partition without
-// records gets no file. epoch is that of the job driver.
+// records gets no file.
 //
 // A file is written row group by row group. One is held in memory, compressed,
 // until it has about 64 MiB before compression, or less if aggregations may
 // not hold so much.
-func WriteParquet[T any](fsy fsys.FS, uid base.UID, display, dir string, epoch base.Epoch, c *Columns[T]) OutputTask {
-	o := &fileOutput{fs: fsy, uid: uid, display: display, dir: dir, epoch: epoch, suffix: ParquetSuffix}
+func WriteParquet[T any](fsy fsys.FS, uid base.UID, display, dir string, c *Columns[T]) OutputTask {
+	o := &fileOutput{fs: fsy, uid: uid, display: display, dir: dir, suffix: ParquetSuffix}
 	return writeFiles(o, func(t *Task, f io.Writer) recordWriter[T] {
 		w := &parquetWriter[T]{c: c, f: f, most: max(leastRowGroup, min(mostRowGroup, t.env.CombineLimit()))}
 		w.v = reflect.ValueOf(&w.record).Elem()

@@ -524,20 +524,20 @@ func TestBlocks(t *testing.T) {
 	c := codec.For[string]()
 	l := newLocal(false)
 	l.blocks["1"], l.blocks["3"] = frame(t, "a", "b"), nil
-	r := rdd.FromBlocks(newScope("s"), c, []plan.Block{block(1, false), block(2, true), block(3, false)})
+	r := rdd.FromBlocks(newScope("s"), c, []plan.Block{block(1, false), block(2, true), block(3, false)}, 3)
 	same(t, "blocks", mustRun(t, l, r), [][]string{{"a", "b"}, {}, {}})
 
 	var lost *base.LostBlocksError
-	_, err := run(l, rdd.FromBlocks(newScope("s"), c, []plan.Block{block(9, false)}))
+	_, err := run(l, rdd.FromBlocks(newScope("s"), c, []plan.Block{block(9, false)}, 1))
 	if !errors.As(err, &lost) || lost.Batch != noon || len(lost.Blocks) != 1 || lost.Blocks[0].Counter != 9 {
 		t.Errorf("error %v, want that of block 9", err)
 	}
 	l.blocks["4"] = []byte("no frame")
-	if _, err := run(l, rdd.FromBlocks(newScope("s"), c, []plan.Block{block(4, false)})); !errors.Is(err, base.ErrCorrupt) || !strings.Contains(err.Error(), "lines/1/4") {
+	if _, err := run(l, rdd.FromBlocks(newScope("s"), c, []plan.Block{block(4, false)}, 1)); !errors.Is(err, base.ErrCorrupt) || !strings.Contains(err.Error(), "lines/1/4") {
 		t.Errorf("error %v, want one that names the block", err)
 	}
-	gone := rdd.FromBlocks(newScope("s"), c, []plan.Block{block(1, false)})
-	if skipped := rdd.FromBlocks(newScope("s"), c, []plan.Block{block(1, true)}); gone.Node().Hash == skipped.Node().Hash {
+	gone := rdd.FromBlocks(newScope("s"), c, []plan.Block{block(1, false)}, 1)
+	if skipped := rdd.FromBlocks(newScope("s"), c, []plan.Block{block(1, true)}, 1); gone.Node().Hash == skipped.Node().Hash {
 		t.Error("a lost block does not show in the lineage hash")
 	}
 }

@@ -67,45 +67,67 @@ func FromFrames[T any](scope *plan.Scope, kind string, c *codec.Codec[T], frames
 
 // framed makes a node whose partitions are frames as they are. A frame without
 // a header stands for no records.
-func framed[T any](scope *plan.Scope, spec plan.NodeSpec, c *codec.Codec[T], frame frameOf) RDD[T] {
+func framed[T any](scope *plan.Scope, spec plan.NodeSpec, c *codec.Codec[T], frame func(t *Task, part int) (codec.Frame, error)) RDD[T] {
+	return manyFramed(scope, spec, c, func(t *Task, part int, each func(codec.Frame) (bool, error)) error {
+		f, err := frame(t, part)
+		if err == nil {
+			_, err = each(f)
+		}
+		return err
+	})
+}
+
+// manyFramed returns a data set whose partitions are frames, one after another.
+func manyFramed[T any](scope *plan.Scope, spec plan.NodeSpec, c *codec.Codec[T], frames framesOf) RDD[T] {
 	r := node(scope, spec, func(t *Task, part int) Iter[T] {
 		return func(yield func(T) bool) error {
-			f, err := frame(t, part)
-			if err != nil || f.ID == "" {
-				return err
-			}
-			_, err = codec.EachInFrame(c, f, yield)
-			return err
+			return frames(t, part, func(f codec.Frame) (bool, error) {
+				stopped, err := codec.EachInFrame(c, f, yield)
+				return !stopped, err
+			})
 		}
 	})
-	r.n.Ops = ops[T]{frame: frame} // counted without being read
+	r.n.Ops = ops[T]{frames: frames} // counted without being read
 	return r
 }
 
-// frameOf returns a partition as a frame.
-type frameOf func(t *Task, part int) (codec.Frame, error)
+// framesOf hands over the frames of a partition until each returns false or an error.
+type framesOf func(t *Task, part int, each func(codec.Frame) (bool, error)) error
 
-// FromBlocks returns a data set with one partition per received block.
-func FromBlocks[T any](scope *plan.Scope, c *codec.Codec[T], blocks []plan.Block) RDD[T] {
-	extra := ""
+// FromBlocks returns a data set of received blocks in parts partitions, each of
+// blocks that follow each other.
+func FromBlocks[T any](scope *plan.Scope, c *codec.Codec[T], blocks []plan.Block, parts int) RDD[T] {
+	var extra strings.Builder
 	for _, b := range blocks {
-		extra += fmt.Sprintf("%s %t\n", b.ID, b.Lost)
+		fmt.Fprintf(&extra, "%s %t\n", b.ID, b.Lost)
 	}
-	batch := scope.Set.Time
-	return framed(scope, plan.NodeSpec{Kind: "blocks", Parts: len(blocks), Extra: extra}, c, func(t *Task, part int) (codec.Frame, error) {
-		b := blocks[part]
-		if b.Lost {
-			return codec.Frame{}, nil // OnLostBlocks: skip; counted and logged by the driver
+	batch, ends := scope.Set.Time, plan.SpreadBlocks(blocks, parts)
+	spec := plan.NodeSpec{Kind: "blocks", Parts: parts, Extra: extra.String()}
+	return manyFramed(scope, spec, c, func(t *Task, part int, each func(codec.Frame) (bool, error)) error {
+		first := 0
+		if part > 0 {
+			first = ends[part-1]
 		}
-		data, err := t.env.Block(t.ctx, batch, b)
-		if err != nil || data == nil { // nil: lost after it was planned, and the policy skips it
-			return codec.Frame{}, err
+		for _, b := range blocks[first:ends[part]] {
+			if b.Lost {
+				continue // OnLostBlocks: skip; counted and logged by the driver
+			}
+			data, err := t.env.Block(t.ctx, batch, b)
+			if err != nil {
+				return err
+			}
+			if data == nil {
+				continue // lost after it was planned, and the policy skips it
+			}
+			f, err := codec.TrustFrame(data)
+			if err != nil {
+				return fmt.Errorf("block %s: %w", b.ID, err)
+			}
+			if more, err := each(f); !more || err != nil {
+				return err
+			}
 		}
-		f, err := codec.TrustFrame(data)
-		if err != nil {
-			return f, fmt.Errorf("block %s: %w", b.ID, err)
-		}
-		return f, nil
+		return nil
 	})
 }
 

@@ -103,6 +103,9 @@ type UpdateSpec[K comparable, V, S any] struct {
 	Whole func(t base.BatchTime, rows iter.Seq[StateRow[K, V, S]]) iter.Seq[Pair[K, S]]
 	// Initial is the state before the first batch. Of equal keys the first counts.
 	Initial []Pair[K, S]
+	// Version is that of the state's values, and Migrations read older ones.
+	Version    int
+	Migrations []state.Migration[S]
 }
 
 // StateRow is what the whole-iterator form of updateStateByKey sees of a key.
@@ -115,7 +118,11 @@ type StateRow[K comparable, V, S any] struct {
 // UpdateState returns the node that advances updateStateByKey by a batch.
 func UpdateState[K comparable, V, S any](r RDD[Pair[K, V]], u UpdateSpec[K, V, S]) *plan.Node {
 	kc, sc := codec.For[K](), codec.For[S]()
-	fresh := func() state.Part { return state.Keyed[K, S]{Map: state.NewMap(kc, sc, false)} }
+	fresh := func() state.Part {
+		m := state.NewMap(kc, sc, false)
+		m.Migrate(u.Version, u.Migrations...)
+		return state.Keyed[K, S]{Map: m}
+	}
 	var n *plan.Node
 	spec := plan.NodeSpec{Kind: "updateStateByKey", Parts: u.Partitioner.parts, Partitioner: u.Partitioner.name}
 	in := side[K, V](&spec, r.n, &n, u.Partitioner)
@@ -380,12 +387,19 @@ type MapSpec[K comparable, V, S, R any] struct {
 	// Snapshots, if not empty, is the operator whose data set is all state
 	// after each batch.
 	Snapshots base.UID
+	// Version is that of the state's values, and Migrations read older ones.
+	Version    int
+	Migrations []state.Migration[S]
 }
 
 // MapState returns the node that advances mapWithState by a batch.
 func MapState[K comparable, V, S, R any](r RDD[Pair[K, V]], m MapSpec[K, V, S, R]) *plan.Node {
 	kc, sc := codec.For[K](), codec.For[S]()
-	fresh := func() state.Part { return state.Keyed[K, S]{Map: state.NewMap(kc, sc, m.Timeout > 0)} }
+	fresh := func() state.Part {
+		own := state.NewMap(kc, sc, m.Timeout > 0)
+		own.Migrate(m.Version, m.Migrations...)
+		return state.Keyed[K, S]{Map: own}
+	}
 	var n *plan.Node
 	spec := plan.NodeSpec{Kind: "mapWithState", Parts: m.Partitioner.parts, Partitioner: m.Partitioner.name, Extra: string(m.Snapshots)}
 	in := side[K, V](&spec, r.n, &n, m.Partitioner)

@@ -55,9 +55,10 @@ func (t *Task) Close() {
 
 // TaskSpec says which attempt a task is.
 type TaskSpec struct {
-	Job       string // name of the job
-	Run       string // id of the run, part of every external key
-	Operator  string // of the output, for its key
+	Job       string     // name of the job
+	Run       string     // id of the run, part of every external key
+	Epoch     base.Epoch // of the job driver
+	Operator  string     // of the output, for its key
 	Batch     base.BatchTime
 	Partition int
 	Attempt   base.Attempt

@@ -10,9 +10,9 @@ import (
 
 // WriteText returns the task of a text output: every record becomes a line by
 // way of format, which appends to its first argument. A partition without
-// records gets no file. epoch is that of the job driver.
-func WriteText[T any](fsy fsys.FS, uid base.UID, display, dir string, epoch base.Epoch, format func([]byte, T) []byte) OutputTask {
-	o := &fileOutput{fs: fsy, uid: uid, display: display, dir: dir, epoch: epoch}
+// records gets no file.
+func WriteText[T any](fsy fsys.FS, uid base.UID, display, dir string, format func([]byte, T) []byte) OutputTask {
+	o := &fileOutput{fs: fsy, uid: uid, display: display, dir: dir}
 	return writeFiles(o, func(_ *Task, f io.Writer) recordWriter[T] {
 		return &textWriter[T]{format: format, buf: bufio.NewWriterSize(f, 64<<10)}
 	})

@@ -65,7 +65,7 @@ func New(t testing.TB, j Job) (*tidemill.StreamingContext, error) {
 	}
 	j.Config.Checked = !j.Unchecked
 	opts := []tidemill.ContextOption{
-		tidemill.WithFS(j.FS), tidemill.WithDir("/scratch"), tidemill.WithStdout(j.Stdout), tidemill.WithLogger(logger(t)),
+		tidemill.WithFS(j.FS), tidemill.WithScratch("/scratch"), tidemill.WithStdout(j.Stdout), tidemill.WithLogger(logger(t)),
 	}
 	ssc, err := tidemill.New(tidemill.App{Name: j.Name, Build: j.Build}, j.Config, append(opts, j.Options...)...)
 	if err != nil {

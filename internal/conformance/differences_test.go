@@ -49,6 +49,12 @@ const (
 	shortWindows   = "windows: shorter than the slide with an inverse is computed right"
 	filterGates    = "an inverse window with a filter equals the non-inverse one with that filter (the filter gates emission; a key stays in state while values of it are in the window)"
 	noParents      = "reducing windows hold no parent data sets (`remember_*`)"
+	notAgain       = "a finished batch or an output recorded as done is not repeated at restart"
+	initialGoesOn  = "initial state works with empty first batches and across recovery"
+	ownFiles       = "names and number of checkpoint files are ours"
+	ownLog         = "the WAL has its own format"
+	damageStops    = ownLog + "; invariant 8: damage stops the job and never costs later segments"
+	onceEach       = ownLog + "; invariant 14: replay takes each sequence once"
 	allRecords     = "docs/adr/0003: a batch tells all records that it took"
 )
 
@@ -172,13 +178,80 @@ var differences = []*difference{
 		ours: "no operation takes an interval, before or after the start", allowed: noInterval, want: asRecorded,
 	},
 	{
+		kind: notHere, family: "errors", cases: "recover_missing_dir recover_empty_dir",
+		ours: "a context is not read from a directory, it is made by Build; a directory that holds no job gets one", allowed: notApplied, want: runsWell,
+	},
+	{
+		family: "errors", cases: "getOrCreate_corrupt_createOnError_true",
+		ours: "an error, as without create-on-error", allowed: notApplied, want: refusedAtBuild,
+	},
+	{
+		family: "errors", cases: "queue_stream_with_checkpoint",
+		ours: "nothing of a queue has to be serialized but the records of planned batches: the job goes on", allowed: notApplied, want: runsWell,
+	},
+	{
+		kind: notHere, family: "errors", cases: "context_checkpoint_dir_after_*",
+		ours: "the directory is an option of New; no call sets it before or after the start", allowed: noDirectory, want: asRecorded,
+	},
+	{
 		family: "file_input", cases: "files_*", when: takenDifferently,
 		ours: "a touched or rewritten file is taken again; files with such names are left alone and break no batch", allowed: fileNames,
 		want: func(c *golden) outcome { return filesBy(c, false) },
 	},
 	{
+		family: "wal", cases: "wal_damage_*", when: readsOn,
+		ours: "records have checksums: a read ends with an error at the damage, and gives the later files when it is told to pass over that", allowed: damageStops, want: stopsAtDamage,
+	},
+	{
+		family: "wal", cases: "wal_rotation_exact_boundary",
+		ours: "a segment is sealed as soon as it is as old as it may get", allowed: ownLog,
+		want: lines("steps", `write "r1": file 1`, `write "r2": file 1`, `write "r3": file 2`, `write "r4": file 2`, `write "r5": file 3`, `write "r6": file 3`,
+			"3 files", `read ["r1","r2","r3","r4","r5","r6"]`),
+	},
+	{
+		family: "wal", cases: "wal_same_start_time_twice",
+		ours: "a start writes into an epoch of its own, and nothing is read twice", allowed: onceEach,
+		want: lines("steps", `write "a": file 1`, `write "b": file 2`, "2 files", `read ["a","b"]`, `read ["a","b"]`),
+	},
+	{
+		family: "wal", cases: "wal_close_after_write",
+		ours: "a sealed segment is never written to again, and nothing is read twice", allowed: onceEach,
+		want: lines("steps", `write "r1": file 1`, `write "r2": file 2`, `write "r3": file 3`, `write "r4": file 4`,
+			"4 files", `read ["r1","r2","r3","r4"]`, `read ["r1","r2","r3","r4"]`),
+	},
+	{
+		family: "wal", cases: "wal_unrelated_files",
+		ours: "only files whose whole name is that of a segment are read or removed", allowed: ownLog,
+		want: lines("steps", `read ["hi"]`, "clean: 6 files left", "6 files", "clean: 5 files left", "5 files"),
+	},
+	{
+		family: "wal", cases: "wal_write_after_close",
+		ours: "a closed log takes nothing any more", allowed: ownLog,
+		want: lines("steps", `write "a": file 1`, `write "b": error`, `write "c": error`, "1 files", `read ["a"]`),
+	},
+	{
+		kind: notHere, family: "wal", cases: "wal_file_names",
+		ours: "segments are numbered", allowed: ownLog, want: lines("names", "0000000000000001.wal", "0000000000000002.wal"),
+	},
+	{
 		family: "time", cases: "timer_run_*_no_interrupt",
 		ours: "a stop asks for no further batch", allowed: noTicks, want: noExtraTicks,
+	},
+	{
+		family: "recovery", cases: "times_* recover_*", when: repeats,
+		ours: "a batch that had ended, or an output that was recorded as done, is not run again", allowed: notAgain, want: notRepeated,
+	},
+	{
+		family: "recovery", cases: "recover_updateStateByKey_initial_*", when: couldNotGoOn,
+		ours: "the job goes on from the state that it had", allowed: initialGoesOn + "; " + notAgain, want: notRepeated,
+	},
+	{
+		family: "recovery", cases: "checkpoint_files_*",
+		ours: "the newest snapshots are kept, as many as the settings say", allowed: ownFiles, want: threeSnapshots,
+	},
+	{
+		family: "graceful_stop", cases: "graceful_after_*",
+		ours: "no batch but those that were due; the log ends with the last of them, nothing pending", allowed: noTicks, want: stoppedWithoutTicks,
 	},
 	{
 		family: "time", cases: "duration_is_multiple_of",

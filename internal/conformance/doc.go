@@ -24,6 +24,12 @@
 // them too. What we do where we differ comes from a model of a few lines per
 // operation, which must also agree with Spark wherever Spark got that far.
 //
+// Cases about recovery are played twice, once with a crash of the file system
+// between two phases and once with a stop, which must come to the same. Of the
+// write-ahead log the cases are played on package wal: names and lengths of
+// files are a matter of the format and not compared, damage happens to the same
+// byte of the same record.
+//
 // Jobs run in bubbles of fake time on package tidetest, in checked mode. The
 // clock of a case starts at 0, that of a bubble at epoch, which is a multiple
 // of all slides used.

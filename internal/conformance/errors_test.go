@@ -34,8 +34,9 @@ func sparkError(c *golden) outcome {
 // ourWords are what our errors say for the part of Spark's text that is worth
 // keeping, where it is not the same but for capital letters.
 var ourWords = map[string]string{
-	"must be multiple":                 "must be a multiple",
-	"Remember duration already set as": "Remember: duration already set as",
+	"must be multiple":                         "must be a multiple",
+	"Failed to read checkpoint from directory": "none of 1 snapshots can be used",
+	"Remember duration already set as":         "Remember: duration already set as",
 	"Cannot change storage level of a DStream after streaming context has started": "cannot change the storage level of stream",
 	"Cannot stop StreamingContext within listener bus thread":                      "cannot stop the StreamingContext within a listener's call",
 }
@@ -51,6 +52,7 @@ type scene struct {
 	phase string                   // where it failed first
 	err   error
 	says  []string // values that the error must name
+	asked string   // state of ssc, if the case asked before the end
 	// options change what contexts get from their surroundings.
 	options []tidemill.ContextOption
 	result  any
@@ -102,6 +104,9 @@ func (s *scene) checkText() {
 func (s *scene) state() string {
 	if s.ssc == nil {
 		return tidemill.Initialized.String()
+	}
+	if s.asked != "" {
+		return s.asked
 	}
 	return s.ssc.State().String()
 }

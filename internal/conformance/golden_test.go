@@ -32,6 +32,10 @@ func families() map[string]family {
 		"errors":         {runError, sparkError},
 		"file_input":     {runFiles, sparkFiles},
 		"time":           {runTime, sparkTime},
+		"rate":           {runRate, sparkRate},
+		"recovery":       {runRecovery, sparkRecovery},
+		"wal":            {runWAL, sparkWAL},
+		"graceful_stop":  {runGracefulStop, sparkGracefulStop},
 	}
 }
 

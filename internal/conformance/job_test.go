@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -19,32 +21,59 @@ func caseTime(t tidemill.BatchTime) int64 { return int64(t - epoch) }
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
 // recorder keeps what the outputs of a job got. Build runs once in the driver
-// and once in every executor; all of them find the same captures here.
+// and once in every executor; all of them record here.
 type recorder struct {
-	c    *golden
-	outs map[string]func(sort bool) []entry
-	caps map[string]any // of type *tidetest.Capture[T]
+	c *golden
+	// hold runs before an output is recorded, and may keep it until ctx ends;
+	// nil holds nothing.
+	hold func(ctx context.Context, output string, at int64) error
+
+	mu   sync.Mutex
+	outs map[string][]entry
 }
+
+func newRecorder(c *golden) *recorder { return &recorder{c: c, outs: map[string][]entry{}} }
 
 // watch declares an output that is recorded.
 func watch[T any](r *recorder, d tidemill.DStream[T], name string) {
-	if r.caps[name] == nil {
-		out := tidetest.NewCapture[T]()
-		r.caps[name] = out
-		r.outs[name] = func(sort bool) []entry { return entries(out, sort) }
+	tidemill.ForeachBatch(d, name, func(ctx context.Context, b *tidemill.Batch[T]) error {
+		parts, err := b.CollectPartitions(ctx)
+		if err != nil {
+			return err
+		}
+		e := entryOf(b.Time(), parts, r.c.Order == "multiset")
+		if r.hold != nil {
+			if err := r.hold(ctx, name, e.TimeMS); err != nil {
+				return err
+			}
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.outs[name] = append(r.outs[name], e)
+		return nil
+	})
+}
+
+// of returns what an output got.
+func (r *recorder) of(output string) []entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.outs[output])
+}
+
+func entryOf[T any](at tidemill.BatchTime, parts [][]T, sort bool) entry {
+	n := len(parts)
+	e := entry{TimeMS: caseTime(at), Count: &n, Records: trees(slices.Concat(parts...), sort)}
+	for _, p := range parts {
+		e.Partitions = append(e.Partitions, trees(p, sort))
 	}
-	r.caps[name].(*tidetest.Capture[T]).Of(d, name)
+	return e
 }
 
 func entries[T any](out *tidetest.Capture[T], sort bool) []entry {
 	var es []entry
 	for _, b := range out.Batches() {
-		n := len(b.Partitions)
-		e := entry{TimeMS: caseTime(b.Time), Count: &n, Records: trees(b.Records(), sort)}
-		for _, p := range b.Partitions {
-			e.Partitions = append(e.Partitions, trees(p, sort))
-		}
-		es = append(es, e)
+		es = append(es, entryOf(b.Time, b.Partitions, sort))
 	}
 	return es
 }
@@ -92,7 +121,7 @@ type job struct {
 func (j job) run(t *testing.T, c *golden) outcome {
 	o := outcome{}
 	tidetest.Run(t, func(t *testing.T) {
-		r := &recorder{c: c, outs: map[string]func(bool) []entry{}, caps: map[string]any{}}
+		r := newRecorder(c)
 		l := &listener{}
 		run := tidetest.Start(t, tidetest.Job{
 			Config: tidemill.Config{
@@ -103,10 +132,8 @@ func (j job) run(t *testing.T, c *golden) outcome {
 			Listeners: []any{l},
 		})
 		run.Advance(c.Batches)
-		for name, out := range r.outs {
-			if name == "output" || name == "output2" || name == snapshots {
-				o.outputs(name, c, out(c.Order == "multiset"))
-			}
+		for _, name := range []string{"output", "output2", snapshots} {
+			o.outputs(name, c, r.of(name))
 		}
 		err := run.Err()
 		switch {

@@ -250,19 +250,24 @@ func inWindow(c *golden, after, to, bad int64) []any {
 	}
 	switch what := c.str("what"); {
 	case strings.Contains(what, "ByKey"):
-		var sums []any
-		for _, k := range keysOf([][]any{records}) {
-			var sum int64
-			for _, v := range of(records, k) {
-				sum += number(v.(json.Number))
-			}
-			sums = append(sums, []any{k, num(sum)})
-		}
-		return sums
+		return sumsOf(records)
 	case strings.HasSuffix(what, "then count"):
 		return []any{num(int64(len(records)))}
 	}
 	return records
+}
+
+// sumsOf sums the values of pairs by key.
+func sumsOf(records []any) []any {
+	var sums []any
+	for _, k := range keysOf([][]any{records}) {
+		var sum int64
+		for _, v := range of(records, k) {
+			sum += number(v.(json.Number))
+		}
+		sums = append(sums, []any{k, num(sum)})
+	}
+	return sums
 }
 
 func num(v int64) json.Number { return json.Number(strconv.FormatInt(v, 10)) }
@@ -345,6 +350,13 @@ func TestModelsAgreeWithSpark(t *testing.T) {
 		if diff := cmp.Diff(spark, ours); diff != "" {
 			t.Errorf("%s: -Spark +model:\n%s", c.Name, diff)
 		}
+	}
+	for _, c := range all["recovery"] {
+		if c.Op == "checkpoint_files" {
+			continue
+		}
+		checked++
+		checkOwed(t, c)
 	}
 	for _, c := range all["map_with_state"] {
 		if _, ok := mapStateOf(c, 0); !ok || c.has("partitioner") {

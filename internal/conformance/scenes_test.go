@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 	"testing/synctest"
 	"time"
@@ -126,13 +127,12 @@ func scenes() map[string]func(s *scene) {
 		all[name+" with a checkpoint directory, start"] = run
 		all[name+" with RDD checkpoint interval ck (slide 1000; window2: slide 2000), start"] = run
 		all[name+" without a checkpoint directory, start"] = func(s *scene) {
-			s.options = append(s.options, tidemill.WithDir("")) // a temporary one
+			s.options = append(s.options, tidemill.WithScratch("")) // a temporary one
 			run(s)
 		}
 	}
-	for what, f := range lifecycle() {
-		all[what] = f
-	}
+	maps.Copy(all, lifecycle())
+	maps.Copy(all, directories())
 	return all
 }
 
@@ -306,7 +306,7 @@ func lifecycle() map[string]func(s *scene) {
 			s.start("second start")
 		},
 		"start fails (no checkpoint dir): state afterwards": func(s *scene) {
-			s.options = append(s.options, tidemill.WithDir(""))
+			s.options = append(s.options, tidemill.WithScratch(""))
 			s.runs(1, func(ssc *tidemill.StreamingContext) error {
 				streams["updateStateByKey"](s.in(ssc))
 				return nil
@@ -421,6 +421,7 @@ func lifecycle() map[string]func(s *scene) {
 			s.result = s.ssc.Remembered()[0].Remember.Milliseconds()
 		},
 		"checkpoint(interval) on an existing stream": func(*scene) {},
+		"checkpoint(dir) on the context":             func(*scene) {},
 	} {
 		all[what] = func(s *scene) {
 			s.runs(1, s.plain)

@@ -109,7 +109,7 @@ func runSliceRemember(t *testing.T, c *golden) outcome {
 func sliceBeforeStart(t *testing.T, c *golden, build func(*tidemill.StreamingContext, *recorder) error, asked **tidemill.DStream[int64]) outcome {
 	o := outcome{}
 	tidetest.Run(t, func(t *testing.T) {
-		r := &recorder{c: c, outs: map[string]func(bool) []entry{}, caps: map[string]any{}}
+		r := newRecorder(c)
 		if _, err := tidetest.New(t, tidetest.Job{Build: func(ssc *tidemill.StreamingContext) error { return build(ssc, r) }}); err != nil {
 			t.Fatal(err)
 		}
