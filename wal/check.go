@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/fsys"
@@ -18,8 +19,7 @@ const (
 	sector = 512
 )
 
-// record is one that passed its checks. Payload has memory that is never used
-// again (Invariant 15).
+// record is one that passed its checks. Its payload lies in the piece's buffer.
 type record struct {
 	seq     uint64
 	offset  int64
@@ -42,6 +42,7 @@ type check struct {
 	records int64
 	bytes   int64
 	offset  int64 // after the last good record, or the seal
+	pool    *buffers
 	// damage says why what is at offset can't be the end of a write that was
 	// cut short; nil if it can be that, or if there is nothing.
 	damage error
@@ -52,7 +53,7 @@ func (c *check) torn() int64 { return c.size - c.offset }
 
 // run reads the segment and gives its records away in pieces. An error is one
 // of reading, of emit, or a version that is not known; damage is not.
-func (c *check) run(begin func(), emit func([]record) error) error {
+func (c *check) run(begin func(), emit func(*buffer) error) error {
 	if err := c.findSeal(); err != nil {
 		return err
 	}
@@ -131,31 +132,34 @@ func (c *check) readHeader() error {
 	return nil
 }
 
-// readRecords reads up to end in pieces of fresh memory. It is false if it met
-// something at c.offset that is no record.
-func (c *check) readRecords(end int64, emit func([]record) error) (good bool, err error) {
-	var buf []byte // bytes at c.offset that were read
+// readRecords reads up to end in pieces, which it gives away. It is false if it
+// met something at c.offset that is no record.
+func (c *check) readRecords(end int64, emit func(*buffer) error) (good bool, err error) {
+	var tail []byte // bytes at c.offset that were read
 	for c.offset < end {
 		need := int64(recordHeader)
-		if len(buf) >= recordHeader {
-			need += int64(parseFields(buf).length)
+		if len(tail) >= recordHeader {
+			need += int64(parseFields(tail).length)
 		}
 		// The length is believed only as far as the file reaches (Invariant 8).
 		if need > end-c.offset {
 			return false, nil
 		}
 		size := min(max(need, chunkBytes), end-c.offset)
-		next := make([]byte, size)
-		got := copy(next, buf)
-		if err := readAt(c.r, next[got:], c.offset+int64(got)); err != nil {
+		b := c.pool.get(int(size))
+		got := copy(b.bytes, tail)
+		if err := readAt(c.r, b.bytes[got:], c.offset+int64(got)); err != nil {
 			return false, err
 		}
-		var records []record
-		records, buf, good = c.parse(next)
-		if len(records) > 0 {
-			if err := emit(records); err != nil {
+		var rest []byte
+		rest, good = c.parse(b)
+		tail = append(tail[:0], rest...) // whoever gets b may give it back at once
+		if len(b.records) > 0 {
+			if err := emit(b); err != nil {
 				return false, err
 			}
+		} else {
+			c.pool.put(b)
 		}
 		if !good {
 			return false, nil
@@ -164,26 +168,23 @@ func (c *check) readRecords(end int64, emit func([]record) error) (good bool, er
 	return true, nil
 }
 
-// parse takes whole records off the begin of b. It is false if it met something
-// that is not one.
-func (c *check) parse(b []byte) (records []record, rest []byte, good bool) {
-	if len(b) >= recordHeader {
-		guess := len(b) / (recordHeader + int(min(parseFields(b).length, chunkBytes)))
-		records = make([]record, 0, guess+1)
-	}
+// parse finds whole records at the begin of a buffer. It is false if it met
+// something that is not one.
+func (c *check) parse(into *buffer) (rest []byte, good bool) {
+	b := into.bytes
 	for len(b) >= recordHeader {
 		if int64(parseFields(b).length) > int64(len(b)-recordHeader) {
-			return records, b, true
+			return b, true
 		}
 		f, payload, sum, ok := checkRecord(b)
 		if !ok {
-			return records, b, false
+			return b, false
 		}
 		if f.seq != c.next {
 			c.damage = fmt.Errorf("sequence %d where %d is due", f.seq, c.next)
-			return records, b, false
+			return b, false
 		}
-		records = append(records, record{seq: f.seq, offset: c.offset, payload: payload, sum: sum})
+		into.records = append(into.records, record{seq: f.seq, offset: c.offset, payload: payload, sum: sum})
 		size := recordHeader + len(payload)
 		b = b[size:]
 		c.offset += int64(size)
@@ -191,7 +192,47 @@ func (c *check) parse(b []byte) (records []record, rest []byte, good bool) {
 		c.records++
 		c.bytes += int64(len(payload))
 	}
-	return records, b, true
+	return b, true
+}
+
+// buffer is what was read at once, and the records in it.
+type buffer struct {
+	bytes   []byte
+	records []record
+}
+
+// buffers are those that are not in use, for reading the next piece into.
+type buffers struct {
+	mu   sync.Mutex
+	free []*buffer
+}
+
+// keptBuffer is the largest buffer that is kept for another piece.
+const keptBuffer = 4 << 20
+
+func (p *buffers) get(size int) *buffer {
+	p.mu.Lock()
+	b := &buffer{}
+	if n := len(p.free); n > 0 {
+		b = p.free[n-1]
+		p.free = p.free[:n-1]
+	}
+	p.mu.Unlock()
+	if cap(b.bytes) < size {
+		b.bytes = make([]byte, max(size, chunkBytes))
+	}
+	b.bytes, b.records = b.bytes[:size], b.records[:0]
+	return b
+}
+
+// put gives back a buffer that nobody looks at any more.
+func (p *buffers) put(b *buffer) {
+	if cap(b.bytes) > keptBuffer {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, b)
 }
 
 // judgeTail looks at what is at the end of a segment without a valid seal. Only

@@ -29,8 +29,9 @@
 //     again, with the same sequences, into a new one, until it succeeds or
 //     ends. A file whose sync failed is never synced again. Scan hands each
 //     sequence over once and compares the ones that come again.
-//   - 15: memory that was handed out is never used again. The caller's record
-//     is read until it is acknowledged, and copied if that is at once.
+//   - 15: what Read returned is never used again; what Scan hands over is good
+//     for one call. The caller's record is read until it is acknowledged, and
+//     copied if that is at once.
 //
 // # A torn tail, or damage
 //

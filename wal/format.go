@@ -12,7 +12,7 @@ import (
 // A segment is a header, records, and, if it was closed cleanly, a seal. All
 // numbers are little endian; docs/formats.md shows every byte.
 const (
-	magic   = "TMW"
+	magic   = "TML"
 	version = 1
 
 	headerFixed  = 33 // the header without the log's name

@@ -41,7 +41,7 @@ func seedSegments(f *testing.F) {
 		f.Add(b[:len(b)-40])
 	}
 	f.Add([]byte{})
-	f.Add([]byte("TMW\x02"))
+	f.Add([]byte("TML\x02"))
 }
 
 // FuzzScanSegment reads hostile bytes as a segment: no panic, no memory beyond
@@ -104,7 +104,7 @@ func FuzzReadRecord(f *testing.F) {
 		switch {
 		case err == nil && (int64(len(rec)) != length || !bytes.Contains(b, rec)):
 			t.Errorf("read %d bytes by %s", len(rec), h)
-		case err != nil && !errors.Is(err, base.ErrCorrupt) && !bytes.HasPrefix(b, []byte("TMW")):
+		case err != nil && !errors.Is(err, base.ErrCorrupt) && !bytes.HasPrefix(b, []byte("TML")):
 			t.Errorf("%v", err)
 		}
 	})

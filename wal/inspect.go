@@ -96,13 +96,15 @@ func dumpSegment(ctx context.Context, fs fsys.FS, file string, w io.Writer, deco
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	number, _ := parseSegmentFile(file[len(file)-len(segmentFile(0)):])
-	c := &check{r: r, number: number, size: r.Size()}
+	pool := &buffers{}
+	c := &check{r: r, number: number, size: r.Size(), pool: pool}
 	out := &printer{w: w}
 	err = c.run(func() {
 		h := c.header
 		out.line("%s: log %q, epoch %s, segment %d, %d bytes, first sequence %d", file, h.log, h.epoch, h.number, c.size, h.first)
-	}, func(records []record) error {
-		for _, r := range records {
+	}, func(b *buffer) error {
+		defer pool.put(b)
+		for _, r := range b.records {
 			out.line("  %d: %d bytes, sequence %d, crc ok: %s", r.offset, len(r.payload), r.seq, decode(r.payload))
 		}
 		return errors.Join(out.err, ctx.Err())

@@ -108,7 +108,7 @@ func TestVerifyAllowsRemovedSegments(t *testing.T) {
 		t.Errorf("report %+v", r)
 	}
 	// A segment that can't be read is not one that was removed.
-	must(t, fsys.WriteFile(m, segment2, []byte("TMW")))
+	must(t, fsys.WriteFile(m, segment2, []byte("TML")))
 	_, err = wal.Verify(t.Context(), m, "d")
 	wantError(t, err, base.ErrCorrupt, "records 3 to 4")
 }

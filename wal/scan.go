@@ -16,7 +16,7 @@ import (
 const (
 	defaultParallel = 4
 	// aheadBytes bounds what is read and not handed over yet.
-	aheadBytes = 64 << 20
+	aheadBytes = 16 << 20
 )
 
 // ScanOptions says what to read. Its zero value reads everything.
@@ -38,8 +38,8 @@ type ScanOptions struct {
 
 // Scan reads the segments of one epoch directory in order and hands every record
 // whose sequence is at least From to each, once, in the order of the sequences.
-// Segments are read and checked in parallel. Each runs on the caller's goroutine
-// and may keep rec, which shares memory with its neighbours.
+// Segments are read and checked in parallel. Each runs on the caller's goroutine;
+// rec is good until it returns.
 //
 // A torn tail is reported and passed over. Damage is an error that wraps
 // [base.ErrCorrupt] and names file and offset (Invariant 8); the records before
@@ -94,8 +94,8 @@ type badEnd struct {
 
 // piece is some records and what they weigh in tokens.
 type piece struct {
-	records []record
-	tokens  int
+	*buffer
+	tokens int
 }
 
 // found is a segment being read.
@@ -121,6 +121,7 @@ func (s *scan) run(ctx context.Context) (Report, error) {
 	defer cancel()
 	parallel := cmp.Or(max(s.o.Parallel, 0), defaultParallel)
 	ahead := make(chan *found, parallel-1)
+	var pool buffers
 	wg.Go(func() {
 		defer close(ahead)
 		for _, in := range segments {
@@ -138,11 +139,11 @@ func (s *scan) run(ctx context.Context) (Report, error) {
 			case <-ctx.Done():
 				return
 			}
-			wg.Go(func() { f.read(ctx, s.fs, s.sync) })
+			wg.Go(func() { f.read(ctx, s.fs, &pool, s.sync) })
 		}
 	})
 	for f := range ahead {
-		if err := s.segment(f); err != nil {
+		if err := s.segment(f, &pool); err != nil {
 			return s.report, err
 		}
 	}
@@ -171,7 +172,7 @@ func listSegments(fs fsys.FS, dir string) ([]fsys.Info, error) {
 }
 
 // read checks a segment on a goroutine of its own.
-func (f *found) read(ctx context.Context, fs fsys.FS, sync bool) {
+func (f *found) read(ctx context.Context, fs fsys.FS, pool *buffers, sync bool) {
 	defer close(f.pieces)
 	begun := false
 	begin := func() {
@@ -187,7 +188,7 @@ func (f *found) read(ctx context.Context, fs fsys.FS, sync bool) {
 			return err
 		}
 		defer r.Close()
-		f.check = check{r: r, number: f.number, size: r.Size()}
+		f.check = check{r: r, number: f.number, size: r.Size(), pool: pool}
 		if f.limit >= 0 {
 			if f.limit > r.Size() {
 				f.check.damage = fmt.Errorf("%d bytes are left of %d that were accepted", r.Size(), f.limit)
@@ -195,7 +196,7 @@ func (f *found) read(ctx context.Context, fs fsys.FS, sync bool) {
 			}
 			f.check.size = f.limit
 		}
-		err = f.check.run(begin, func(records []record) error { return f.emit(ctx, records) })
+		err = f.check.run(begin, func(b *buffer) error { return f.emit(ctx, b) })
 		if err == nil && sync && !f.check.sealed {
 			err = syncReader(r)
 		}
@@ -203,10 +204,9 @@ func (f *found) read(ctx context.Context, fs fsys.FS, sync bool) {
 	}()
 }
 
-func (f *found) emit(ctx context.Context, records []record) error {
-	last := records[len(records)-1]
-	size := last.offset + int64(len(last.payload)) - records[0].offset
-	p := piece{records: records, tokens: int(min(1+size/chunkBytes, int64(cap(f.room))))}
+func (f *found) emit(ctx context.Context, b *buffer) error {
+	size := int64(cap(b.bytes))
+	p := piece{buffer: b, tokens: int(min(1+size/chunkBytes, int64(cap(f.room))))}
 	for range p.tokens {
 		select {
 		case f.room <- struct{}{}:
@@ -232,7 +232,7 @@ func syncReader(r fsys.Reader) error {
 }
 
 // segment takes one segment in.
-func (s *scan) segment(f *found) error {
+func (s *scan) segment(f *found, pool *buffers) error {
 	<-f.begun
 	c := &f.check
 	if c.named {
@@ -251,6 +251,7 @@ func (s *scan) segment(f *found) error {
 				keep.records = append(keep.records, digest{sum: r.sum, length: uint32(len(r.payload))})
 			}
 		}
+		pool.put(p.buffer)
 		for range p.tokens {
 			<-f.room
 		}
