@@ -36,6 +36,10 @@ fmt: ## format every Go file
 e2e: ## end-to-end tests with real processes
 	$(GO) test -count=1 -tags e2e $(TESTFLAGS) ./...
 
+.PHONY: crash
+crash: ## kill a real job at least 50 times and account for every line (TIDEMILL_CRASH_ROUNDS)
+	TIDEMILL_CRASH_ROUNDS=$${TIDEMILL_CRASH_ROUNDS:-150} $(GO) test ./test/crash -count=1 -timeout 10m -v -run Killed $(TESTFLAGS)
+
 .PHONY: conformance
 conformance: ## compare with recorded Spark Streaming results, one line a family
 	$(GO) test ./internal/conformance -count=1 -v -run TestGolden $(TESTFLAGS) | grep -E "family|FAIL"

@@ -41,6 +41,7 @@ var samples = []struct {
 	{"checked", []string{"true", "1", "t"}, map[string]string{"yes": "neither true nor false"}},
 	{"durability", []string{"sync"}, map[string]string{"disk": "one of flush, sync, memory"}},
 	{"receiver-wal", []string{"off"}, map[string]string{"false": "one of on, off"}},
+	{"segment-bytes", []string{"1048576", "1MiB"}, map[string]string{"-1": "at least 0"}},
 	{"snapshot-bytes", []string{"4194304", "4MiB"}, map[string]string{"-1": "at least 0"}},
 	{"snapshots-kept", []string{"5"}, map[string]string{"0": "at least 1"}},
 	{"block-interval", []string{"50ms"}, map[string]string{"-1ms": "positive"}},

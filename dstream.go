@@ -58,7 +58,7 @@ type opOptions struct {
 	existing    bool
 	keepEmpty   bool
 	host        string
-	initial     any // of type []Pair[K, S]
+	keyed       stateOptions
 	filter      any // of type func(K, V) bool
 }
 

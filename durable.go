@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,6 +108,7 @@ func (ssc *StreamingContext) openDir(ctx context.Context) (x driver.Durable, err
 	if err != nil {
 		return x, err
 	}
+	x.Drop = drop
 	if err := dir.openStores(ctx, ssc, level, facts, &x); err != nil {
 		return x, err
 	}
@@ -116,7 +118,6 @@ func (ssc *StreamingContext) openDir(ctx context.Context) (x driver.Durable, err
 	}
 	x.Run, x.Epoch, x.Accepted, x.Facts = run, dir.journal.Epoch(), found.Accepted, facts
 	x.Program = ssc.program()
-	x.Drop = drop
 	x.Events, x.States, x.Blocks = dir.journal, dir.state, dir.logs
 	x.Close = func() error { return dir.close(true) }
 	ssc.mu.Lock()
@@ -136,7 +137,7 @@ func (dir *directory) openStores(ctx context.Context, ssc *StreamingContext, lev
 		}
 		return wal.OpenStore(wal.StoreConfig{
 			Dir: sub, BeforeRemove: func(context.Context) error { return dir.journal.Sync(dir.syncs) },
-			Config: wal.Config{FS: env.fs, Level: level, Alarm: func(err error) {
+			Config: wal.Config{FS: env.fs, Level: level, SegmentBytes: ssc.cfg.SegmentBytes, Alarm: func(err error) {
 				ssc.driver.Raise(driver.Alarm{Kind: "log", Subject: sub, Message: err.Error()})
 			}},
 		})
@@ -157,8 +158,8 @@ func (dir *directory) openStores(ctx context.Context, ssc *StreamingContext, lev
 	if err != nil {
 		return fmt.Errorf("recover the state log: %w", err)
 	}
-	if len(rs.Missing) > 0 {
-		return fmt.Errorf("%d state files are gone, the first is %s in %s: restore the directory, or give -drop-state or -fresh", len(rs.Missing), rs.Missing[0], path.Join(env.dir, "state"))
+	if missing := stillNeeded(rs.Missing, facts, x.Drop); len(missing) > 0 {
+		return fmt.Errorf("%d state files are gone, the first is %s in %s: restore the directory, or give -drop-state or -fresh", len(missing), missing[0], path.Join(env.dir, "state"))
 	}
 	dir.logs = executor.BlockLogs{Store: dir.blocks}
 	if dir.state, err = executor.OpenStateLog(ctx, dir.states, dir.journal.Epoch()); err != nil {
@@ -169,6 +170,21 @@ func (dir *directory) openStores(ctx context.Context, ssc *StreamingContext, lev
 		return err
 	}
 	return env.fs.MkdirAll(scratch)
+}
+
+// stillNeeded returns the state files that are not of operators whose state the
+// user gives up. Those count as live until the log says that they are dropped.
+func stillNeeded(files []base.Handle, f *driver.Facts, drop []base.UID) []base.Handle {
+	dropped := map[base.Handle]bool{}
+	for _, s := range f.States {
+		for _, h := range s.Files {
+			dropped[h] = slices.Contains(drop, s.Op)
+		}
+	}
+	for _, e := range f.Emissions {
+		dropped[e.File] = slices.Contains(drop, e.Key.Node.Set.UID)
+	}
+	return slices.DeleteFunc(files, func(h base.Handle) bool { return dropped[h] })
 }
 
 func (dir *directory) close(snapshot bool) error {
@@ -244,13 +260,58 @@ func (ssc *StreamingContext) classify(f *driver.Facts) (drop []base.UID, err err
 		o.Pending = append(o.Pending, p.Batch.Time)
 	}
 	v := checkpoint.Classify(f.Job, ssc.program(), o)
+	for _, old := range olderJobs(f) { // whose state files are not all written anew
+		if w := checkpoint.Classify(old, ssc.program(), o); v.Kind != checkpoint.Incompatible {
+			v = w
+		}
+	}
 	if v.Kind == checkpoint.Incompatible {
 		return nil, &IncompatibleError{Dir: ssc.env.dir, Diff: v.String()}
+	}
+	if diff := otherPartitions(f, ssc.program(), v.Drop); diff != "" {
+		return nil, &IncompatibleError{Dir: ssc.env.dir, Diff: diff}
 	}
 	if v.Kind == checkpoint.Compatible {
 		ssc.env.log.Info("the program has changed since the checkpoint", "changes", "\n"+strings.TrimSuffix(v.String(), "\n"))
 	}
 	return v.Drop, nil
+}
+
+// olderJobs returns the program of the checkpoint once for every older schema
+// that state files still have, with that.
+func olderJobs(f *driver.Facts) (out []checkpoint.Job) {
+	for _, m := range f.Migrating {
+		job := f.Job
+		job.Ops = slices.Clone(job.Ops)
+		for i, op := range job.Ops {
+			if op.UID == m.Op && op.State != nil {
+				old := *op.State
+				old.Schema = m.Schema
+				job.Ops[i].State = &old
+			}
+		}
+		out = append(out, job)
+	}
+	return out
+}
+
+// otherPartitions says of which operators the state lies in another number of
+// partitions than the program cuts it into. A partition's files are restored as
+// they are, so keys would be looked for where they are not.
+func otherPartitions(f *driver.Facts, now checkpoint.Job, drop []base.UID) string {
+	var b strings.Builder
+	for _, is := range now.Ops {
+		i := slices.IndexFunc(f.Job.Ops, func(op checkpoint.Op) bool { return op.UID == is.UID })
+		if i < 0 || is.State == nil || f.Job.Ops[i].State == nil || slices.Contains(drop, is.UID) {
+			continue
+		}
+		was, n := f.Job.Ops[i].State.Parts, is.State.Parts
+		if was != n && slices.ContainsFunc(f.States, func(s driver.StateFacts) bool { return s.Op == is.UID }) {
+			fmt.Fprintf(&b, "~ %s %q: %d partitions, now %d: refused: its state is in %[3]d\n", is.Kind, is.UID, was, n)
+			fmt.Fprintf(&b, "  what helps: parallelism=%d or Partitions(%[1]d), or --drop-state=%s: its state is forgotten\n", was, is.UID)
+		}
+	}
+	return b.String()
 }
 
 // IncompatibleError says that a program can't go on with the state that an

@@ -3,6 +3,7 @@ package tidemill_test
 import (
 	"context"
 	"fmt"
+	"path"
 	"runtime"
 	"strings"
 	"sync"
@@ -54,9 +55,15 @@ func steady() tidemill.Receiver[string] {
 	})
 }
 
-// TestAnHourIsLikeTenMinutes: goroutines, memory and what is remembered don't
+// TestTwoHoursAreLikeOne: goroutines, memory, files and what is remembered don't
 // grow, though batches are slow, some fail, and executors come and go.
-func TestAnHourIsLikeTenMinutes(t *testing.T) {
+func TestTwoHoursAreLikeOne(t *testing.T) {
+	for _, dir := range []string{"", "/job"} {
+		t.Run("in "+dir, func(t *testing.T) { anHour(t, dir) })
+	}
+}
+
+func anHour(t *testing.T, dir string) {
 	tidetest.Run(t, func(t *testing.T) {
 		const interval = 10 * time.Second
 		watch := &pendings{}
@@ -65,10 +72,10 @@ func TestAnHourIsLikeTenMinutes(t *testing.T) {
 			FS: mem,
 			Config: tidemill.Config{
 				BatchInterval: interval, Executors: 2, MaxPendingBatches: 2, BlockInterval: 5 * time.Second,
-				OnBatchFailure: "continue", OnLostBlocks: "skip",
+				OnBatchFailure: "continue", OnLostBlocks: "skip", SegmentBytes: 16 << 10, SnapshotBytes: 32 << 10,
 			},
 			Listeners: []any{watch, quiet{}},
-			Options:   []tidemill.ContextOption{tidemill.WithLogger(silent())},
+			Options:   []tidemill.ContextOption{tidemill.WithLogger(silent()), tidemill.WithDir(dir)},
 			Build: func(ssc *tidemill.StreamingContext) error {
 				in := tidemill.ReceiverStream(ssc, "recv", steady, tidemill.Level(tidemill.DiskOnly))
 				words := tidemill.Map(in, func(s string) kv { return tidemill.KV(s, 1) })
@@ -89,6 +96,11 @@ func TestAnHourIsLikeTenMinutes(t *testing.T) {
 					_, err := b.Collect(ctx)
 					return err
 				})
+				totals := tidemill.UpdateStateByKey(words, "state", func(vs []int, s tidemill.Opt[int]) tidemill.Opt[int] { return tidemill.Some(s.Value + len(vs)) })
+				tidemill.ForeachBatch(tidemill.Window(totals, 2*interval, interval), "totals", func(ctx context.Context, b *tidemill.Batch[kv]) error {
+					_, err := b.Count(ctx)
+					return err
+				})
 				n := 0
 				tidemill.ForeachBatch(counts, "slow", func(ctx context.Context, b *tidemill.Batch[kv]) error {
 					if n++; n%40 > 35 {
@@ -103,6 +115,7 @@ func TestAnHourIsLikeTenMinutes(t *testing.T) {
 		type state struct {
 			goroutines, held, files int
 			heap                    uint64
+			bytes                   int64 // on disk
 		}
 		look := func() (s state) {
 			job.Advance(1) // the batch that runs ends
@@ -116,6 +129,7 @@ func TestAnHourIsLikeTenMinutes(t *testing.T) {
 				s.held += len(r.Held)
 			}
 			s.files = strings.Count(mem.String(), "\n")
+			s.bytes = diskBytes(t, mem, "/")
 			return s
 		}
 		killed := 2 // the first two live all the time
@@ -130,21 +144,36 @@ func TestAnHourIsLikeTenMinutes(t *testing.T) {
 				killed++
 			}
 		}
-		pass(10)
+		pass(60)
 		early := look()
-		pass(50)
+		pass(60)
 		late := look()
 		if err := job.Err(); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("after 10 minutes %+v, after 60 %+v, at most %d batches pending", early, late, watch.most)
-		if late.goroutines > early.goroutines+2 || late.held > early.held+8 || late.files > early.files+8 || late.heap > early.heap+192<<10 {
-			t.Errorf("after 10 minutes %+v, after 60 %+v", early, late)
+		t.Logf("after an hour %+v, after two %+v, at most %d batches pending", early, late, watch.most)
+		if late.goroutines > early.goroutines+2 || late.held > early.held+8 || late.files > early.files+8 || late.heap > early.heap+192<<10 || late.bytes > early.bytes+192<<10 {
+			t.Errorf("after an hour %+v, after two %+v", early, late)
 		}
 		if watch.most > 3 {
 			t.Errorf("%d batches were pending", watch.most)
 		}
 	})
+}
+
+func diskBytes(t *testing.T, f fsys.FS, dir string) (n int64) {
+	t.Helper()
+	infos, err := f.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range infos {
+		n += i.Size
+		if i.Dir {
+			n += diskBytes(t, f, path.Join(dir, i.Name))
+		}
+	}
+	return n
 }
 
 // TestBatchLimitsHoldForEverySource: queue, files, receiver.

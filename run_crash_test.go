@@ -93,6 +93,7 @@ func TestJobThatCrashesAnywhereLosesNothing(t *testing.T) {
 					for range 5 {
 						n := 1 + rng.Int64N(600)
 						at = append(at, n)
+						slow(disk, rng)
 						crashOnce(t, crashJob(disk, last, mode.level), disk, n)
 						disk = mode.after(disk, rng)
 					}
@@ -110,6 +111,18 @@ func TestJobThatCrashesAnywhereLosesNothing(t *testing.T) {
 	}
 }
 
+// slow makes some part of the disk slow, so that crashes meet what waits for it.
+func slow(disk *fsys.Mem, rng *rand.Rand) {
+	part := []string{"/job/log/", "/job/blocks/", "/job/state/", "/out/", "nothing"}[rng.IntN(5)]
+	by := time.Duration(rng.IntN(400)) * time.Millisecond
+	disk.Slow(func(_, name string) time.Duration {
+		if strings.HasPrefix(name, part) {
+			return by
+		}
+		return 0
+	})
+}
+
 // crashOnce runs the job until its disk's n-th operation, or for 20 batches.
 func crashOnce(t *testing.T, j tidetest.Job, disk *fsys.Mem, n int64) {
 	t.Helper()
@@ -118,7 +131,9 @@ func crashOnce(t *testing.T, j tidetest.Job, disk *fsys.Mem, n int64) {
 		t.Fatal(err)
 	}
 	disk.CrashAt(n)
-	if err := ssc.Start(t.Context()); err == nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a log on a dead disk waits
+	defer cancel()
+	if err := ssc.Start(ctx); err == nil {
 		for range 20 {
 			time.Sleep(time.Second)
 			if disk.Crashed() {

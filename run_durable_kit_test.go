@@ -5,14 +5,17 @@ import (
 	"math/rand/v2"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tidemill/tidemill"
 	"github.com/tidemill/tidemill/driver"
 	"github.com/tidemill/tidemill/internal/fsys"
+	"github.com/tidemill/tidemill/receiver"
 	"github.com/tidemill/tidemill/tidetest"
 )
 
@@ -196,3 +199,30 @@ func received(f *feed, out *tidetest.Capture[string]) func(ssc *tidemill.Streami
 }
 
 var errPermission = syscall.EACCES
+
+// holdsText checks that a text says all of the words.
+func holdsText(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q does not say %q", text, w)
+		}
+	}
+}
+
+// endless stores records as fast as it is let, and tells of each.
+func endless(stored chan<- string) tidemill.Receiver[string] {
+	return receiver.Func[string](func(ctx context.Context, s *receiver.Sink[string]) error {
+		s.Ready()
+		for i := 0; ; i++ {
+			r := strconv.Itoa(i)
+			if err := s.Store(ctx, r); err != nil {
+				return err
+			}
+			stored <- r
+			if i%10 == 9 { // without a limit time must pass all the same
+				sleep(time.Millisecond)
+			}
+		}
+	})
+}

@@ -36,25 +36,12 @@ type stateMigration struct {
 	wrong    error // of its own, whatever the operator is
 }
 
-// state returns the options of keyed state, for more of them.
-func (o *opOptions) state() *stateOptions {
-	s, ok := o.initial.(*stateOptions)
-	if !ok {
-		s = &stateOptions{}
-		o.initial = s
-	}
-	return s
-}
-
-func stateOptionsOf(opts []Option) stateOptions {
-	o := options(opts)
-	return *o.state()
-}
+func stateOptionsOf(opts []Option) stateOptions { return options(opts).keyed }
 
 // InitialState gives UpdateStateByKey its state before the first batch that
 // has input. Of equal keys the first counts.
 func InitialState[K comparable, S any](pairs ...Pair[K, S]) Option {
-	return func(o *opOptions) { o.state().initial = pairs }
+	return func(o *opOptions) { o.keyed.initial = pairs }
 }
 
 // StateVersion says which version of its type the state of UpdateStateByKey or
@@ -63,7 +50,7 @@ func InitialState[K comparable, S any](pairs ...Pair[K, S]) Option {
 // another meaning. A program of another version can't take the state over
 // unless MigrateState says how. n must not be negative.
 func StateVersion(n int) Option {
-	return func(o *opOptions) { o.state().version = Some(n) }
+	return func(o *opOptions) { o.keyed.version = Some(n) }
 }
 
 // MigrateState says how UpdateStateByKey or MapWithState reads state that a program
@@ -80,7 +67,7 @@ func MigrateState[Old, S any](version int, f func(Old) (S, error)) Option {
 	} else if m.wrong = codec.Check[Old](); m.wrong == nil {
 		m.made = state.From(codec.For[Old](), version, f)
 	}
-	return func(o *opOptions) { s := o.state(); s.migrations = append(s.migrations, m) }
+	return func(o *opOptions) { o.keyed.migrations = append(o.keyed.migrations, m) }
 }
 
 // initialState returns the pairs of the InitialState option.

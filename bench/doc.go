@@ -8,4 +8,9 @@
 // the median of the rounds' ratios. CPU time is user and system time of the
 // process, with GOMAXPROCS 1. A figure over its limit is marked and makes the
 // exit code 1.
+//
+// The logs (wal-...) are measured by the time that passes, as a share of the
+// loop's speed, in the directory for temporary files ($TMPDIR).
+// durable-interval looks for the smallest batch interval that a job with all
+// its logs holds for as long as -hold says.
 package main

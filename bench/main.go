@@ -41,10 +41,14 @@ const (
 func main() {
 	run := flag.String("run", "", "regexp of the benchmarks to run")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the engine's side to this file")
+	hold := flag.Duration("hold", 10*time.Second, "how long durable-interval runs at each interval")
 	flag.Parse()
 	match, err := regexp.Compile(*run)
 	if err != nil {
 		fatal(err)
+	}
+	if *hold < time.Second {
+		fatal(fmt.Errorf("-hold %v: must be at least 1s", *hold))
 	}
 	if *run == "spark-state" { // not part of a run of all: it needs Java
 		over, err := sparkState()
@@ -87,7 +91,15 @@ func main() {
 	if err != nil {
 		fatal(err)
 	}
-	if over || stateOver {
+	under, err := walBenchmarks(match.MatchString)
+	if err != nil {
+		fatal(err)
+	}
+	durableOver, err := durableBenchmarks(match.MatchString, *hold)
+	if err != nil {
+		fatal(err)
+	}
+	if over || stateOver || under || durableOver {
 		os.Exit(1)
 	}
 }
@@ -258,7 +270,7 @@ func measure(p pair, blocks [][]byte, profile string) (result, error) {
 }
 
 // emptyBatches returns the CPU microseconds of a batch without records.
-func emptyBatches() (float64, error) {
+func emptyBatches(opts ...tidemill.ContextOption) (float64, error) {
 	const batches = 300
 	n := 0
 	var c0, c1 time.Duration
@@ -278,14 +290,20 @@ func emptyBatches() (float64, error) {
 			return err
 		})
 		return nil
-	}}, tidemill.Config{BatchInterval: 10 * time.Millisecond, TaskSlots: 4})
+	}}, tidemill.Config{BatchInterval: 10 * time.Millisecond, TaskSlots: 4}, opts...)
 	if err != nil {
 		return 0, err
 	}
 	if err := ssc.Start(context.Background()); err != nil {
 		return 0, err
 	}
-	<-done
+	failed := make(chan error, 1)
+	go func() { failed <- ssc.AwaitTermination(context.Background()) }()
+	select {
+	case <-done:
+	case err := <-failed:
+		return 0, err
+	}
 	_, err = ssc.Stop(context.Background(), false)
 	return float64((c1 - c0).Microseconds()) / (batches / 2), err
 }

@@ -92,6 +92,7 @@ type Driver struct {
 	tmu       sync.Mutex
 	tracker   *Tracker
 	receivers map[base.UID]*placed
+	placing   chan struct{}                  // closed when all receivers have been placed first
 	flights   map[base.UID]*sync.WaitGroup   // blocks that the log is given, by stream
 	draining  bool                           // receivers have been asked to end
 	lost      map[base.BlockID]chan struct{} // given up, of remembered batches; closed when the log has it
@@ -172,7 +173,7 @@ func New(cfg Config, g *graph.Graph) *Driver {
 		slot:    make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 		lineage: plan.NewLineage(g.Ops), begun: map[base.UID]base.BatchTime{},
 		states:    newStateBook(),
-		receivers: map[base.UID]*placed{}, flights: map[base.UID]*sync.WaitGroup{}, lost: map[base.BlockID]chan struct{}{}, someEnded: make(chan struct{}, 1),
+		receivers: map[base.UID]*placed{}, flights: map[base.UID]*sync.WaitGroup{}, placing: make(chan struct{}), lost: map[base.BlockID]chan struct{}{}, someEnded: make(chan struct{}, 1),
 		executors: map[base.ExecutorID]rpc.Executor{},
 		counters:  map[string]int64{},
 	}
@@ -210,11 +211,7 @@ func (d *Driver) Start(ctx context.Context, executors []rpc.Executor) error {
 		}
 	}
 	tell(d.hard, d.bus, func(l StartedListener) { l.OnStreamingStarted(now) })
-	for _, s := range d.g.Sources {
-		if s.Receiver != nil {
-			d.place(s)
-		}
-	}
+	d.watchers.Go(d.placeAll) // a log that is slow now must not hold up the start
 	d.wg.Go(d.planAll)
 	d.wg.Go(d.runAll)
 	go d.finish()

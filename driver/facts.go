@@ -11,6 +11,7 @@ import (
 	"github.com/tidemill/tidemill/internal/graph"
 	"github.com/tidemill/tidemill/internal/plan"
 	"github.com/tidemill/tidemill/internal/rpc"
+	"github.com/tidemill/tidemill/internal/state"
 )
 
 // Facts are what the events of a log add up to: all that a driver must know to
@@ -36,6 +37,7 @@ type Facts struct {
 	Forgotten []Forgotten      // by operator
 	Begun     []base.UID       // stateful operators that had input, by name
 	States    []StateFacts     // by operator and partition
+	Migrating []Migrating      // what is still to be read by a migration, by operator
 	Emissions []rpc.EmissionAt // by data set, node and partition
 }
 
@@ -73,6 +75,14 @@ type StateFacts struct {
 	Part    int
 	Version base.BatchTime
 	Files   []base.Handle
+}
+
+// Migrating says that state files of some partitions have an older schema than
+// the program that wrote last: their first batch writes them anew.
+type Migrating struct {
+	Op     base.UID
+	Schema state.Schema
+	Parts  []int
 }
 
 // Apply takes in the next event. Its error says that the log contradicts
@@ -123,6 +133,7 @@ func (f *Facts) Apply(e Event) error {
 // drop forgets operators and sources: state, position and data in no plan.
 func (f *Facts) drop(ops []base.UID) {
 	f.States = slices.DeleteFunc(f.States, func(s StateFacts) bool { return slices.Contains(ops, s.Op) })
+	f.Migrating = slices.DeleteFunc(f.Migrating, func(m Migrating) bool { return slices.Contains(ops, m.Op) })
 	f.Begun = slices.DeleteFunc(f.Begun, func(op base.UID) bool { return slices.Contains(ops, op) })
 	f.Emissions = slices.DeleteFunc(f.Emissions, func(e rpc.EmissionAt) bool { return slices.Contains(ops, e.Key.Node.Set.UID) })
 	f.Sources = slices.DeleteFunc(f.Sources, func(s SourceFacts) bool { return slices.Contains(ops, s.Source) })
@@ -143,6 +154,7 @@ func (f *Facts) driverStarted(e DriverStarted) error {
 	if f.Started == 0 {
 		f.Started = e.At
 	}
+	f.migrate(e.Job)
 	f.Run, f.Epoch, f.Job, f.Accepted = e.Run, e.Epoch, e.Job, e.Accepted
 	// The executors of the epoch before are gone, and what only they held.
 	for i := range f.Streams {
@@ -155,6 +167,36 @@ func (f *Facts) driverStarted(e DriverStarted) error {
 		forgetInputExecutors(b)
 	}
 	return nil
+}
+
+// migrate notes which state files a program with other schemas takes over.
+func (f *Facts) migrate(job checkpoint.Job) {
+	for _, old := range f.Job.Ops {
+		i := slices.IndexFunc(job.Ops, func(op checkpoint.Op) bool { return op.UID == old.UID })
+		if old.State == nil || i < 0 || job.Ops[i].State == nil || job.Ops[i].State.Schema == old.State.Schema {
+			continue
+		}
+		m := Migrating{Op: old.UID, Schema: old.State.Schema}
+		for _, s := range f.States {
+			mixed := slices.ContainsFunc(f.Migrating, func(m Migrating) bool { return m.Op == s.Op && slices.Contains(m.Parts, s.Part) })
+			if s.Op == old.UID && !mixed {
+				m.Parts = append(m.Parts, s.Part)
+			}
+		}
+		if len(m.Parts) > 0 {
+			f.Migrating = append(f.Migrating, m)
+		}
+	}
+}
+
+// migrated notes that a partition was written anew.
+func (f *Facts) migrated(op base.UID, part int) {
+	for i := range f.Migrating {
+		if m := &f.Migrating[i]; m.Op == op {
+			m.Parts = slices.DeleteFunc(m.Parts, func(p int) bool { return p == part })
+		}
+	}
+	f.Migrating = slices.DeleteFunc(f.Migrating, func(m Migrating) bool { return len(m.Parts) == 0 })
 }
 
 func forgetInputExecutors(b plan.Batch) {
@@ -314,6 +356,7 @@ func (f *Facts) batchEnded(t base.BatchTime, states []StateDelta, emissions []rp
 		s := f.state(d.Op, d.Part)
 		if d.Full {
 			s.Files = nil
+			f.migrated(d.Op, d.Part)
 		}
 		s.Version, s.Files = t, append(s.Files, d.File)
 	}

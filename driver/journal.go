@@ -186,7 +186,9 @@ func (j *Journal) start(e Event) (*wal.Ticket, error) {
 	}
 	t := j.w.Start(rec)
 	j.seq = t.Seq()
-	j.since += int64(len(rec))
+	if _, own := e.(SnapshotDone); !own {
+		j.since += int64(len(rec))
+	}
 	if j.since >= j.cfg.SnapshotBytes {
 		j.since = 0
 		select {
@@ -197,9 +199,22 @@ func (j *Journal) start(e Event) (*wal.Ticket, error) {
 	return t, nil
 }
 
-// Sync returns when every event so far is on disk, whatever the level. It comes
-// before the deletion of what only older events name (Invariant 5).
-func (j *Journal) Sync(ctx context.Context) error { return j.w.Sync(ctx) }
+// Sync returns when every event so far is on disk, whatever the level, or a
+// snapshot of what they add up to. It comes before the deletion of what only
+// older events name (Invariant 5).
+func (j *Journal) Sync(ctx context.Context) error {
+	err := j.w.Sync(ctx)
+	if err != nil && !j.over(ctx, err) {
+		// The disk may have lost events for good that it had taken.
+		return j.Snapshot(ctx)
+	}
+	return err
+}
+
+// over says whether an error comes of an end and not of the disk.
+func (j *Journal) over(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, wal.ErrClosed) || errors.Is(err, wal.ErrFenced)
+}
 
 // snapshots is the goroutine that makes them.
 func (j *Journal) snapshots() {
@@ -233,13 +248,16 @@ func (j *Journal) Snapshot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Invariant 14: a snapshot never says what the log may not have. It is on
-	// disk before the snapshot, so that a fall-back finds no gap after it.
+	// Invariant 14: a snapshot never says what the log may not have. The log is on
+	// disk before it, if the disk can do that, so that a fall-back finds no gap.
 	if err := j.w.Roll(ctx); err != nil {
 		return err
 	}
 	if err := j.w.Sync(ctx); err != nil {
-		return err
+		if j.over(ctx, err) {
+			return err
+		}
+		j.cfg.Alarm(Alarm{Kind: "log", Subject: j.cfg.Dir, Message: fmt.Sprintf("the disk did not keep a part of the driver's log, a snapshot takes its place: %v", err)})
 	}
 	if _, err := checkpoint.Write(j.cfg.FS, j.claimed.Dir, checkpoint.Snapshot{Epoch: j.claimed.Epoch, Seq: seq, Body: body}); err != nil {
 		return err
@@ -367,6 +385,9 @@ func replay(ctx context.Context, f fsys.FS, epochs []wal.EpochDir) (*Facts, Foun
 func acceptedOf(ctx context.Context, f fsys.FS, epochs []wal.EpochDir, since base.Epoch, known []Accepted) (map[base.Epoch]wal.Limits, error) {
 	out := map[base.Epoch]wal.Limits{}
 	for _, a := range known {
+		if a.Epoch >= since {
+			return nil, fmt.Errorf("driver: the snapshot of epoch %d says what counts of epoch %d: %w", since, a.Epoch, base.ErrCorrupt)
+		}
 		out[a.Epoch] = a.Limits
 	}
 	seen := errors.New("seen")
@@ -381,6 +402,9 @@ func acceptedOf(ctx context.Context, f fsys.FS, epochs []wal.EpochDir, since bas
 			}
 			if s, ok := ev.(DriverStarted); ok {
 				for _, a := range s.Accepted {
+					if a.Epoch >= e.Epoch {
+						return fmt.Errorf("driver: log %s: its first event says what counts of epoch %d: %w", e.Dir, a.Epoch, base.ErrCorrupt)
+					}
 					out[a.Epoch] = a.Limits
 				}
 			}

@@ -21,6 +21,20 @@ type placed struct {
 	ended  bool // for good
 }
 
+// placeAll starts the receivers of a job that begins, unless it is stopped
+// meanwhile.
+func (d *Driver) placeAll() {
+	defer close(d.placing)
+	for _, s := range d.g.Sources {
+		d.tmu.Lock()
+		draining := d.draining
+		d.tmu.Unlock()
+		if s.Receiver != nil && !draining && d.hard.Err() == nil {
+			d.place(s)
+		}
+	}
+}
+
 // place starts a stream's receiver on the executor with the fewest receivers.
 // Older epochs are refused before the registration goes into the log, and their
 // blocks that are on the way are waited for: the start is sent when the log has
@@ -135,6 +149,11 @@ func (d *Driver) stopReceivers() {
 	d.tmu.Lock()
 	d.draining = true
 	d.tmu.Unlock()
+	select {
+	case <-d.placing:
+	case <-d.hard.Done():
+		return
+	}
 	for _, p := range d.receiving() {
 		e := d.executor(p.at)
 		if e == nil || e.Send(rpc.StopReceiver{Stream: p.source.Op.UID, Epoch: p.epoch}) != nil {

@@ -38,14 +38,19 @@ import (
 //	peek STREAM [records=N] [bytes=N]
 //	allocate STREAM BLOCK...
 //	lost EXECUTOR ; drop BLOCK... ; waiting
+//
+// Those of the facts are in facts_test.go.
 func TestScripts(t *testing.T) {
 	script.Run(t, func(name string) script.Command {
 		if strings.HasPrefix(name, "rate_") {
 			return (&rateScript{}).do
 		}
 		play := (&trackerScript{}).do
-		if strings.HasPrefix(name, "generator_") {
+		switch {
+		case strings.HasPrefix(name, "generator_"):
 			play = (&generatorScript{}).do
+		case strings.HasPrefix(name, "facts_"):
+			play = (&factsScript{f: &driver.Facts{}}).do
 		}
 		return func(words []string) ([]string, error) {
 			if i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "#") }); i >= 0 {

@@ -18,7 +18,7 @@ type Config struct {
 	MaxRate     float64 // records per second; 0 is no limit
 	MaxByteRate float64 // encoded bytes per second; 0 is no limit
 
-	StartAttempts   int           // failures in a row of a source never reached before, after which the job ends; 3
+	StartAttempts   int           // failures in a row of a source never reached before, after which the job ends; 7, which takes 6 s at least
 	RestartDelay    time.Duration // before the first restart, then doubled; 100ms
 	RestartDelayMax time.Duration // 30s
 
@@ -81,7 +81,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.BlockInterval, 200*time.Millisecond)
 	orDefault(&c.MaxBlockBytes, 1<<20)
 	orDefault(&c.QueueSize, 10)
-	orDefault(&c.StartAttempts, 3)
+	orDefault(&c.StartAttempts, 7)
 	orDefault(&c.RestartDelay, 100*time.Millisecond)
 	orDefault(&c.RestartDelayMax, 30*time.Second)
 	orDefault(&c.PushAttempts, 10)

@@ -216,7 +216,7 @@ func TestSocketTextRefusedPortEndsTheJob(t *testing.T) {
 	s.l.Close()
 	j := run(w, receiver.Config{RestartDelay: time.Millisecond}, receiver.SocketText(addr))
 	err := <-j.done
-	if err == nil || !strings.Contains(err.Error(), "not reached in 3 attempts") || !strings.Contains(err.Error(), addr) ||
+	if err == nil || !strings.Contains(err.Error(), "not reached in 7 attempts") || !strings.Contains(err.Error(), addr) ||
 		!strings.Contains(err.Error(), "refused") {
 		t.Errorf("Run returned %v", err)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	chunkBytes = 256 << 10
+	chunkBytes = 512 << 10
 	// sector is what a disk writes as a whole: after a loss of power a hole of
 	// zeros begins or ends at a multiple of it.
 	sector = 512
@@ -42,6 +42,7 @@ type check struct {
 	records int64
 	bytes   int64
 	offset  int64 // after the last good record, or the seal
+	last    int64 // size of the last record
 	pool    *buffers
 	// damage says why what is at offset can't be the end of a write that was
 	// cut short; nil if it can be that, or if there is nothing.
@@ -145,7 +146,7 @@ func (c *check) readRecords(end int64, emit func(*buffer) error) (good bool, err
 		if need > end-c.offset {
 			return false, nil
 		}
-		size := min(max(need, chunkBytes), end-c.offset)
+		size := min(max(need, c.chunk(len(tail))), end-c.offset)
 		b := c.pool.get(int(size))
 		got := copy(b.bytes, tail)
 		if err := readAt(c.r, b.bytes[got:], c.offset+int64(got)); err != nil {
@@ -168,6 +169,18 @@ func (c *check) readRecords(end int64, emit func(*buffer) error) (good bool, err
 	return true, nil
 }
 
+// chunk is how much to read at once: as many records like the last one as go
+// into chunkBytes, so that records of one size are not cut.
+func (c *check) chunk(tail int) int64 {
+	switch {
+	case tail > 0 || c.last == 0:
+		return chunkBytes
+	case c.last >= chunkBytes:
+		return min(c.last, keptBuffer)
+	}
+	return chunkBytes / c.last * c.last
+}
+
 // parse finds whole records at the begin of a buffer. It is false if it met
 // something that is not one.
 func (c *check) parse(into *buffer) (rest []byte, good bool) {
@@ -186,6 +199,7 @@ func (c *check) parse(into *buffer) (rest []byte, good bool) {
 		}
 		into.records = append(into.records, record{seq: f.seq, offset: c.offset, payload: payload, sum: sum})
 		size := recordHeader + len(payload)
+		c.last = int64(size)
 		b = b[size:]
 		c.offset += int64(size)
 		c.next++

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	iofs "io/fs"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -14,9 +15,9 @@ import (
 )
 
 const (
-	defaultParallel = 4
+	mostParallel = 4
 	// aheadBytes bounds what is read and not handed over yet.
-	aheadBytes = 16 << 20
+	aheadBytes = 8 << 20
 )
 
 // ScanOptions says what to read. Its zero value reads everything.
@@ -30,7 +31,8 @@ type ScanOptions struct {
 	// MaxRecord refuses longer payloads, with an error that names both
 	// numbers. If 0, what the file holds is read.
 	MaxRecord int64
-	// Parallel is the number of segments read at once; 4 if 0.
+	// Parallel is the number of segments read at once; if 0, as many as there
+	// are processors, at most 4.
 	Parallel int
 	// SkipDamaged goes on after damage. Report.Damaged says what is lost.
 	SkipDamaged bool
@@ -119,7 +121,7 @@ func (s *scan) run(ctx context.Context) (Report, error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	parallel := cmp.Or(max(s.o.Parallel, 0), defaultParallel)
+	parallel := cmp.Or(max(s.o.Parallel, 0), min(mostParallel, runtime.GOMAXPROCS(0)))
 	ahead := make(chan *found, parallel-1)
 	var pool buffers
 	wg.Go(func() {

@@ -185,7 +185,7 @@ func TestAFileBelongsToTheBatchOfItsTime(t *testing.T) {
 // nothing that looks finished.
 func TestFullDiskEndsTheJobWithItsReason(t *testing.T) {
 	for _, where := range []struct{ op, name string }{
-		{"mkdirall", "/out"},
+		{"mkdir", "/out"},
 		{"mkdir", "/out/"},
 		{"create", "/part-"},
 		{"write", "/part-"},

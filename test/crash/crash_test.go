@@ -28,11 +28,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// rounds is how often the job is killed: TIDEMILL_CRASH_ROUNDS, or few.
+// rounds is how often the job is killed: TIDEMILL_CRASH_ROUNDS, or as often as
+// takes less than a minute.
 func rounds(t *testing.T) int {
 	text := os.Getenv("TIDEMILL_CRASH_ROUNDS")
 	if text == "" {
-		return 12
+		return 50
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
