@@ -135,7 +135,7 @@ func crashOnce(t *testing.T, j tidetest.Job, disk *fsys.Mem, n int64) {
 	defer cancel()
 	if err := ssc.Start(ctx); err == nil {
 		for range 20 {
-			time.Sleep(time.Second)
+			sleep(time.Second)
 			if disk.Crashed() {
 				break
 			}
@@ -157,7 +157,7 @@ func finishJob(t *testing.T, j tidetest.Job) {
 	if err := ssc.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(30 * time.Second)
+	sleep(30 * time.Second)
 	report, err := ssc.Stop(context.Background(), true)
 	if err != nil || ssc.AwaitTermination(t.Context()) != nil || !report.Graceful || len(report.Pending) > 0 || report.Blocks > 0 {
 		t.Fatalf("stop: %+v, %v, %v", report, err, ssc.AwaitTermination(t.Context()))

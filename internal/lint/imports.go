@@ -16,6 +16,7 @@ import (
 func layers() []string {
 	return []string{
 		"examples/...",
+		"test/...",
 		"bench/...",
 		"internal/conformance",
 		"tidetest",

@@ -48,7 +48,7 @@ func (c *client) run(ctx context.Context, posters int) {
 			defer h.CloseIdleConnections()
 			for ctx.Err() == nil {
 				if !c.post(ctx, h, c.lines(1+rand.IntN(5))) {
-					time.Sleep(5 * time.Millisecond) // the job is down or busy
+					<-time.After(5 * time.Millisecond) // the job is down or busy
 				}
 			}
 		})

@@ -61,7 +61,7 @@ func TestKilledJobLosesNothing(t *testing.T) {
 		if round%4 != 3 { // else it is killed while it starts
 			j.await(t, addr)
 		}
-		time.Sleep(time.Duration(rand.IntN(900)) * time.Millisecond)
+		<-time.After(time.Duration(rand.IntN(900)) * time.Millisecond)
 		j.kill(t)
 		if (round+1)%10 == 0 {
 			t.Logf("%d of %d kills in %v", round+1, n, time.Since(began).Round(time.Second))
@@ -69,7 +69,7 @@ func TestKilledJobLosesNothing(t *testing.T) {
 	}
 	j := start(t, addr, state, out)
 	j.await(t, addr)
-	time.Sleep(time.Second)
+	<-time.After(time.Second)
 	stop()
 	<-posting
 	j.stop(t)
@@ -119,7 +119,7 @@ func (j *job) await(t *testing.T, addr string) {
 			_ = c.Close()
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
+		<-time.After(10 * time.Millisecond)
 	}
 	t.Fatalf("the job takes no lines after 30 s\n%s", j.stderr.String())
 }
