@@ -322,14 +322,14 @@ func (j *Journal) Close(snapshot bool) error {
 const closeTimeout = 5 * time.Second
 
 // replay adds up the facts of a log whose epochs nobody writes any more.
-func replay(ctx context.Context, f fsys.FS, epochs []wal.EpochDir) (*Facts, Found, error) {
-	var found Found
-	facts := &Facts{}
+func replay(ctx context.Context, f fsys.FS, epochs []wal.EpochDir) (facts *Facts, found Found, err error) {
+	facts = &Facts{}
 	snap, bad, err := checkpoint.Newest(f, dirsOf(epochs))
-	if err != nil {
+	found.Bad = bad
+	damaged := err
+	if err != nil && !allCorrupt(bad) {
 		return nil, found, err
 	}
-	found.Bad = bad
 	var since base.Epoch
 	if snap != nil {
 		if facts, err = DecodeFacts(snap.Body); err != nil {
@@ -342,6 +342,12 @@ func replay(ctx context.Context, f fsys.FS, epochs []wal.EpochDir) (*Facts, Foun
 	if err != nil {
 		return nil, found, err
 	}
+	defer func() {
+		// Without a good snapshot the log must go back to its first event.
+		if damaged != nil && (err != nil || found.Events == 0) {
+			facts, err = nil, damaged
+		}
+	}()
 	for _, e := range epochs {
 		if e.Epoch < since {
 			continue // the snapshot holds all of it
@@ -379,6 +385,16 @@ func replay(ctx context.Context, f fsys.FS, epochs []wal.EpochDir) (*Facts, Foun
 		}
 	}
 	return facts, found, nil
+}
+
+// allCorrupt says that snapshots are damaged, and none of them just can't be read now.
+func allCorrupt(bad []checkpoint.Bad) bool {
+	for _, b := range bad {
+		if !errors.Is(b.Err, base.ErrCorrupt) {
+			return false
+		}
+	}
+	return len(bad) > 0
 }
 
 // acceptedOf collects what the drivers after an epoch took of its log.

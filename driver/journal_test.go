@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -212,6 +214,17 @@ func crashJournal(t *testing.T, at int64, cfg func(*driver.JournalConfig), after
 		if !ok {
 			t.Fatalf("crash at IO %d, %d acknowledged: facts (-acknowledged +found):\n%s", at, acked, cmp.Diff(want[0], f, ignore))
 		}
+		// A recovery from the snapshot before, or from the whole log, finds the same:
+		// nothing that it needs was removed (Invariant 5).
+		if damageNewest(t, found) {
+			older, how, err := driver.ReadFacts(t.Context(), found, "/log")
+			if err != nil || len(how.Bad) != 1 {
+				t.Fatalf("crash at IO %d: without the newest snapshot: %v, %v\n%s", at, how.Bad, err, found)
+			}
+			if diff := cmp.Diff(f, older, cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("crash at IO %d: without the newest snapshot (-with +without):\n%s", at, diff)
+			}
+		}
 		// The next driver goes on from there.
 		n := acked
 		if len(want) > 1 && !cmp.Equal(want[0], f, ignore) && f.Epoch > 0 {
@@ -239,4 +252,26 @@ func crashJournal(t *testing.T, at int64, cfg func(*driver.JournalConfig), after
 		same(t, factsOf(t, append([]driver.Event{driver.DriverStarted{Epoch: 1, Run: "run"}}, events...)...), f)
 	})
 	return crashed
+}
+
+// damageNewest flips a bit of the newest snapshot; false if there is none.
+func damageNewest(t *testing.T, f *fsys.Mem) bool {
+	t.Helper()
+	snaps, err := fsys.Glob(f, "/log/e-*/snap-*.tms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(snaps) == 0 {
+		return false
+	}
+	newest := slices.MaxFunc(snaps, func(a, b string) int { return strings.Compare(path.Base(a), path.Base(b)) })
+	b, err := fsys.ReadFile(f, newest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	if err := errors.Join(f.Remove(newest), fsys.WriteFile(f, newest, b)); err != nil {
+		t.Fatal(err)
+	}
+	return true
 }

@@ -148,9 +148,14 @@ func TestShowOfADamagedNewestSnapshot(t *testing.T) {
 	expect(t, r, 0, []string{"DAMAGED  " + bad.Path, "yes      " + older.Path, "damaged: " + bad.Path + ": corrupt data: checksum is "}, nil)
 
 	edit(t, f, older.Path, func(b []byte) []byte { return b[:20] })
+	// The log still begins with the first event, and stands in.
+	damaged := []string{"DAMAGED  " + bad.Path, "DAMAGED  " + older.Path, "damaged: " + older.Path + ": corrupt data: it ends early"}
+	expect(t, tidemillCmd(t, f, "checkpoint", "show", "/job"), 0, damaged, nil)
+	if err := f.Remove("/job/log/e-000001/0000000000000001.wal"); err != nil {
+		t.Fatal(err)
+	}
 	r = tidemillCmd(t, f, "checkpoint", "show", "/job")
-	expect(t, r, 1,
-		[]string{"DAMAGED  " + bad.Path, "DAMAGED  " + older.Path, "damaged: " + older.Path + ": corrupt data: it ends early"},
+	expect(t, r, 1, damaged,
 		[]string{"the checkpoint can't be used", "none of 2 snapshots can be used", "-fresh"})
 	if r := tidemillCmd(t, f, "checkpoint", "show", "/job", "--json"); r.code != 1 {
 		t.Errorf("exit code %d with --json", r.code)
