@@ -21,6 +21,12 @@
 //		})
 //	}
 //
+// A job with a directory, which -dir of a program or [WithDir] gives, goes on
+// where an earlier process left off, also after a crash: sources, stateful
+// operators and outputs are found by their names, and what can't go on is
+// refused with [IncompatibleError]. [Restart] says what to give up. The setting
+// durability says what the directory's logs survive.
+//
 // Build runs once in the driver and once in every executor, and must give the
 // same graph each time: no clock, random numbers, network, environment or
 // global registration (Invariant 11). The functions it passes to operations

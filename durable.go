@@ -315,7 +315,7 @@ func otherPartitions(f *driver.Facts, now checkpoint.Job, drop []base.UID) strin
 }
 
 // IncompatibleError says that a program can't go on with the state that an
-// earlier one left. Nothing was changed.
+// earlier one left, of which nothing was changed.
 type IncompatibleError struct {
 	Dir  string
 	Diff string // one change a line, and what helps

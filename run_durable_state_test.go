@@ -496,3 +496,22 @@ func TestBlockIDsStayUsedForEver(t *testing.T) {
 		}
 	})
 }
+
+// TestStateThatHasBegunGoesOn without input: that an operator once had some is not
+// forgotten with the process.
+func TestStateThatHasBegunGoesOn(t *testing.T) {
+	tidetest.Run(t, func(t *testing.T) {
+		script, sums := [][]kv{nil, {tidemill.KV("a", 1)}}, tidetest.NewCapture[kv]()
+		m := newMill(t, tidemill.Config{}, func(ssc *tidemill.StreamingContext) error {
+			sums.Of(tidemill.UpdateStateByKey(tidetest.Script(ssc, "in", script), "sums", sumUpdate), "out")
+			return nil
+		})
+		m.start().Advance(2)
+		m.kill()
+		script = [][]kv{nil, {tidemill.KV("a", 5)}}
+		m.start().Advance(2)
+		if diff := cmp.Diff([][]kv{{tidemill.KV("a", 1)}, {tidemill.KV("a", 1)}, {tidemill.KV("a", 6)}}, sums.Records()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -44,9 +46,12 @@ func TestNothingIsRemovedThatTheDiskMayStillName(t *testing.T) {
 			},
 		}
 		r := tidetest.Start(t, job)
+		var mu sync.Mutex
 		removed := map[string]int{}
 		failing := false
 		disk.FailWith(func(op, name string) error {
+			mu.Lock()
+			defer mu.Unlock()
 			for _, dir := range []string{"blocks", "state"} {
 				if op == "remove" && strings.HasPrefix(name, "/job/"+dir+"/") {
 					removed[dir]++
@@ -57,24 +62,28 @@ func TestNothingIsRemovedThatTheDiskMayStillName(t *testing.T) {
 			}
 			return nil
 		})
-		sleep(4 * time.Minute)
-		if removed["blocks"] < 10 || removed["state"] < 1 {
-			t.Fatalf("removed %v in four minutes: that is too little to tell anything", removed)
+		pass := func(d time.Duration, fail bool) map[string]int {
+			mu.Lock()
+			clear(removed)
+			failing = fail
+			mu.Unlock()
+			sleep(d)
+			mu.Lock()
+			defer mu.Unlock()
+			return maps.Clone(removed)
 		}
-		failing = true
-		sleep(10 * time.Second) // what was under way
-		clear(removed)
-		sleep(4 * time.Minute)
-		if len(removed) > 0 {
-			t.Errorf("removed %v though the log can't be synced", removed)
+		if got := pass(4*time.Minute, false); got["blocks"] < 10 || got["state"] < 1 {
+			t.Fatalf("removed %v in four minutes: that is too little to tell anything", got)
+		}
+		pass(10*time.Second, true) // what was under way
+		if got := pass(4*time.Minute, true); len(got) > 0 {
+			t.Errorf("removed %v though the log can't be synced", got)
 		}
 		if err := r.Err(); err != nil {
 			t.Fatal(err)
 		}
-		failing = false
-		sleep(4 * time.Minute)
-		if removed["blocks"] < 10 || removed["state"] < 1 {
-			t.Errorf("removed %v in the four minutes after", removed)
+		if got := pass(4*time.Minute, false); got["blocks"] < 10 || got["state"] < 1 {
+			t.Errorf("removed %v in the four minutes after", got)
 		}
 	})
 }

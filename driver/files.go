@@ -45,7 +45,11 @@ func CommitFiles(dir string, keepEmpty bool) OutputRun {
 		fsy, name := b.FS(), b.out.UID
 		final := rdd.FinalDir(dir, name, b.t)
 		// First, since it says best what is wrong with dir.
-		if err := fsys.MakeDirs(fsy, dir); err != nil {
+		makeDir := fsy.MkdirAll
+		if !swept {
+			makeDir = func(name string) error { return fsys.MakeDirs(fsy, name) }
+		}
+		if err := makeDir(dir); err != nil {
 			return fmt.Errorf("output directory can't be made: %w", err)
 		}
 		if done, err := committed(fsy, final); done || err != nil {

@@ -14,6 +14,10 @@
 //		})
 //	}
 //
+// A job with [tidemill.WithDir] keeps its state in [Job].FS. A test that passes
+// its own crashes it, and starts the job again on what AfterKill or
+// AfterPowerLoss leaves of it.
+//
 // A bubble has no real sockets and no other goroutines than its own: receivers
 // under test must use in-memory sources. A Job belongs to the goroutine of its
 // test; a Capture may be read by any.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	iofs "io/fs"
-	"path"
 	"slices"
 	"time"
 
@@ -78,7 +77,7 @@ func (c *Claimed) Close() error {
 // can't make another segment, and only then lists them. [ErrFenced] says that
 // another claimed the same epoch first.
 func Claim(ctx context.Context, fs fsys.FS, parent string, opts ClaimOptions) (_ *Claimed, err error) {
-	if err := makeDirs(fs, parent); err != nil {
+	if err := fsys.MakeDirs(fs, parent); err != nil {
 		return nil, fmt.Errorf("wal: claim %q: %w", parent, err)
 	}
 	c := &Claimed{}
@@ -207,35 +206,4 @@ func lock(ctx context.Context, fs fsys.FS, parent string, wait time.Duration) (i
 			return nil, fmt.Errorf("wal: lock %q: %w", parent, ctx.Err())
 		}
 	}
-}
-
-// makeDirs makes a directory and the parents it lacks, durably.
-func makeDirs(fs fsys.FS, dir string) error {
-	var missing []string
-	for d := path.Clean(dir); ; d = path.Dir(d) {
-		_, err := fs.Stat(d)
-		if err == nil || d == path.Dir(d) {
-			break
-		}
-		if !errors.Is(err, iofs.ErrNotExist) {
-			return err
-		}
-		missing = append(missing, d)
-	}
-	if len(missing) == 0 {
-		// Whoever made it may have died before this.
-		if err := fs.SyncDir(path.Dir(path.Clean(dir))); !errors.Is(err, iofs.ErrPermission) {
-			return err
-		}
-		return nil
-	}
-	if err := fs.MkdirAll(dir); err != nil {
-		return err
-	}
-	for _, d := range slices.Backward(missing) {
-		if err := fs.SyncDir(path.Dir(d)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

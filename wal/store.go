@@ -90,7 +90,7 @@ func OpenStore(cfg StoreConfig) (*Store, error) {
 	if cfg.Config, err = cfg.withDefaults(); err != nil {
 		return nil, err
 	}
-	if err := makeDirs(cfg.FS, cfg.Dir); err != nil {
+	if err := fsys.MakeDirs(cfg.FS, cfg.Dir); err != nil {
 		return nil, fmt.Errorf("wal: open store %q: %w", cfg.Dir, err)
 	}
 	s := &Store{

@@ -7,6 +7,7 @@ import (
 	iofs "io/fs"
 
 	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/fsys"
 )
 
 // StoreWriter appends to one log of a store at one epoch.
@@ -59,7 +60,7 @@ func (s *Store) Writer(ctx context.Context, log string, epoch base.Epoch) (*Stor
 
 func (s *Store) claim(parent string, epoch base.Epoch) (dir string, err error) {
 	fs := s.cfg.FS
-	if err := makeDirs(fs, parent); err != nil {
+	if err := fsys.MakeDirs(fs, parent); err != nil {
 		return "", err
 	}
 	if err := sealEpochs(fs, parent, func(e base.Epoch) bool { return e < epoch }); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path"
+	"slices"
 	"syscall"
 )
 
@@ -47,27 +48,36 @@ func WriteFile(f FS, name string, data []byte) error {
 }
 
 // MakeDirs makes a directory and the parents it lacks, and makes their names
-// durable.
+// durable, also that of a directory whose maker may have died before that.
 func MakeDirs(f FS, dir string) error {
-	err := f.Mkdir(dir)
-	switch {
-	case err == nil:
-		return f.SyncDir(path.Dir(dir))
-	case errors.Is(err, fs.ErrExist):
-		info, err := f.Stat(dir)
+	dir = path.Clean(dir)
+	var missing []string
+	for d := dir; ; d = path.Dir(d) {
+		info, err := f.Stat(d)
 		if err == nil && !info.Dir {
-			err = pathError("mkdir", dir, syscall.ENOTDIR)
+			return pathError("mkdir", dir, syscall.ENOTDIR)
 		}
-		return err
-	case !errors.Is(err, fs.ErrNotExist) || path.Dir(dir) == dir:
+		if err == nil || d == path.Dir(d) {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		missing = append(missing, d)
+	}
+	if len(missing) == 0 {
+		if err := f.SyncDir(path.Dir(dir)); !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+		return nil // it is another user's, who has to see to it
+	}
+	if err := f.MkdirAll(dir); err != nil {
 		return err
 	}
-	if err := MakeDirs(f, path.Dir(dir)); err != nil {
-		return err
+	for _, d := range slices.Backward(missing) {
+		if err := f.SyncDir(path.Dir(d)); err != nil {
+			return err
+		}
 	}
-	err = f.Mkdir(dir)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return f.SyncDir(path.Dir(dir))
+	return nil
 }
