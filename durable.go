@@ -20,6 +20,7 @@ import (
 	"github.com/tidemill/tidemill/executor"
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/fsys"
+	"github.com/tidemill/tidemill/internal/rpc"
 	"github.com/tidemill/tidemill/wal"
 )
 
@@ -295,9 +296,8 @@ func olderJobs(f *driver.Facts) (out []checkpoint.Job) {
 	return out
 }
 
-// otherPartitions says of which operators the state lies in another number of
-// partitions than the program cuts it into. A partition's files are restored as
-// they are, so keys would be looked for where they are not.
+// otherPartitions says of which operators the number of partitions has changed
+// while a window holds what they emitted in the old one. State itself is cut anew.
 func otherPartitions(f *driver.Facts, now checkpoint.Job, drop []base.UID) string {
 	var b strings.Builder
 	for _, is := range now.Ops {
@@ -305,9 +305,12 @@ func otherPartitions(f *driver.Facts, now checkpoint.Job, drop []base.UID) strin
 		if i < 0 || is.State == nil || f.Job.Ops[i].State == nil || slices.Contains(drop, is.UID) {
 			continue
 		}
-		was, n := f.Job.Ops[i].State.Parts, is.State.Parts
-		if was != n && slices.ContainsFunc(f.States, func(s driver.StateFacts) bool { return s.Op == is.UID }) {
-			fmt.Fprintf(&b, "~ %s %q: %d partitions, now %d: refused: its state is in %[3]d\n", is.Kind, is.UID, was, n)
+		emits := func(uid base.UID) bool {
+			return uid == is.UID || slices.ContainsFunc(f.Job.Ops, func(op checkpoint.Op) bool { return op.UID == uid && slices.Contains(op.Parents, is.UID) })
+		}
+		held := slices.ContainsFunc(f.Emissions, func(e rpc.EmissionAt) bool { return emits(e.Key.Node.Set.UID) })
+		if was, n := f.Job.Ops[i].State.Parts, is.State.Parts; was != n && held {
+			fmt.Fprintf(&b, "~ %s %q: %d partitions, now %d: refused: a window holds what it emitted in %[3]d\n", is.Kind, is.UID, was, n)
 			fmt.Fprintf(&b, "  what helps: parallelism=%d or Partitions(%[1]d), or --drop-state=%s: its state is forgotten\n", was, is.UID)
 		}
 	}

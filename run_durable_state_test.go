@@ -164,69 +164,105 @@ func TestB38cChainedStateStaysFlat(t *testing.T) {
 	})
 }
 
-// TestB38dAnotherPartitionCount is refused with both numbers: a key is never
-// looked for in a partition where it is not. With the old number all goes on,
-// and without the state.
+// TestB38dAnotherPartitionCount: state is cut anew, that of windows too: totals
+// stay exact and no key is in two partitions.
 func TestB38dAnotherPartitionCount(t *testing.T) {
 	tidetest.Run(t, func(t *testing.T) {
-		q, sums := &tidemill.Queue[string]{}, tidetest.NewCapture[kv]()
-		m := newMill(t, tidemill.Config{Executors: 2, Parallelism: 2}, counting(q, sums))
-		want := map[string]int{}
-		batch := func(parts int) {
+		q := &tidemill.Queue[string]{}
+		in, sums, plain, inverse := tidetest.NewCapture[kv](), tidetest.NewCapture[kv](), tidetest.NewCapture[kv](), tidetest.NewCapture[kv]()
+		m := newMill(t, tidemill.Config{Executors: 2, Parallelism: 2}, func(ssc *tidemill.StreamingContext) error {
+			words := tidemill.Map(tidemill.QueueStream(ssc, "in", q), func(k string) kv { return tidemill.KV(k, 1) })
+			in.Of(words, "seen")
+			sums.Of(tidemill.UpdateStateByKey(words, "sums", sumUpdate), "all")
+			plain.Of(tidemill.ReduceByKeyAndWindow(words, "plain", add, nil, 5*time.Second, time.Second), "plainly")
+			inverse.Of(tidemill.ReduceByKeyAndWindow(words, "inverse", add, func(a, b int) int { return a - b }, 5*time.Second, time.Second), "inversely")
+			return nil
+		})
+		once := func(what string, b tidetest.Captured[kv], parts int) map[string]int {
 			t.Helper()
-			for range 3 {
-				var keys []string
-				for k := range 40 {
-					key := fmt.Sprint("k", k)
-					keys = append(keys, key)
-					want[key]++
+			got := map[string]int{}
+			for _, r := range b.Records() {
+				if _, twice := got[r.Key]; twice {
+					t.Errorf("%s at %s: %q is in two partitions", what, b.Time, r.Key)
 				}
-				q.Push(keys...)
-				m.run.Advance(1)
-			}
-			all := sums.Batches()
-			last := all[len(all)-1]
-			where, got := map[string]int{}, map[string]int{}
-			for _, p := range last.Partitions {
-				for _, r := range p {
-					where[r.Key]++
+				if r.Value != 0 { // a window with an inverse keeps a key for a while
 					got[r.Key] = r.Value
 				}
 			}
-			if len(last.Partitions) != parts {
-				t.Errorf("%d partitions, want %d", len(last.Partitions), parts)
+			if len(b.Partitions) != parts {
+				t.Errorf("%s at %s: %d partitions, want %d", what, b.Time, len(b.Partitions), parts)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("in %d partitions: %s", parts, diff)
+			return got
+		}
+		n, done := 0, 0
+		for _, parts := range []int{2, 7, 1, 3} {
+			m.cfg.Parallelism = parts
+			m.start()
+			for range 4 {
+				for range 25 {
+					n++
+					q.Push(fmt.Sprint("k", n*n%31), fmt.Sprint("k", n%17))
+				}
+				m.run.Advance(1)
 			}
-			for k, n := range where {
-				if n != 1 {
-					t.Errorf("%q is in %d partitions", k, n)
+			seen := in.Batches()
+			at := func(since tidemill.BatchTime, until tidemill.BatchTime) map[string]int {
+				want := map[string]int{}
+				for _, b := range seen {
+					for _, r := range b.Records() {
+						if b.Time > since && b.Time <= until {
+							want[r.Key] += r.Value
+						}
+					}
+				}
+				return want
+			}
+			all, plains, inverses := sums.Batches(), plain.Batches(), inverse.Batches()
+			if len(seen) < done+4 || len(all) != len(seen) || len(plains) != len(seen) || len(inverses) != len(seen) {
+				t.Fatalf("%d, %d, %d and %d batches", len(seen), len(all), len(plains), len(inverses))
+			}
+			for ; done < len(seen); done++ {
+				now := seen[done].Time
+				if diff := cmp.Diff(at(0, now), once("sums", all[done], parts)); diff != "" {
+					t.Errorf("sums at %s in %d partitions (-want +got):\n%s", now, parts, diff)
+				}
+				want := at(now.Add(-5*time.Second), now)
+				if diff := cmp.Diff(want, once("plain", plains[done], parts)); diff != "" {
+					t.Errorf("window at %s in %d partitions (-want +got):\n%s", now, parts, diff)
+				}
+				if diff := cmp.Diff(want, once("inverse", inverses[done], parts)); diff != "" {
+					t.Errorf("window with inverse at %s in %d partitions (-want +got):\n%s", now, parts, diff)
 				}
 			}
+			m.kill()
 		}
+	})
+}
+
+// What a window holds of a stateful operator's emissions is as it was cut, so
+// another partition count is refused while it does.
+func TestB38dEmissionsInAnotherPartitionCount(t *testing.T) {
+	tidetest.Run(t, func(t *testing.T) {
+		q, held := &tidemill.Queue[string]{}, tidetest.NewCapture[kv]()
+		m := newMill(t, tidemill.Config{Executors: 2, Parallelism: 2}, func(ssc *tidemill.StreamingContext) error {
+			words := tidemill.Map(tidemill.QueueStream(ssc, "in", q), func(k string) kv { return tidemill.KV(k, 1) })
+			held.Of(tidemill.Window(tidemill.UpdateStateByKey(words, "sums", sumUpdate), 3*time.Second, time.Second), "held")
+			return nil
+		})
 		m.start()
-		batch(2)
+		q.Push("a", "b")
+		m.run.Advance(2)
 		m.kill()
 		before := m.files(millDir)
-		for _, parts := range []int{7, 1} {
-			m.cfg.Parallelism = parts
-			holds(t, m.refused(), `updateStateByKey "sums"`, fmt.Sprintf("2 partitions, now %d", parts), "Partitions(2)", "parallelism=2", "--drop-state=sums")
-			sameTree(t, before, m.files(millDir))
+		m.cfg.Parallelism = 7
+		holds(t, m.refused(), `updateStateByKey "sums"`, "2 partitions, now 7", "Partitions(2)", "parallelism=2", "--drop-state=sums")
+		sameTree(t, before, m.files(millDir))
+		m.cfg.Parallelism = 2
+		m.start()
+		m.run.Advance(2)
+		if n := len(held.Batches()); n < 3 {
+			t.Errorf("%d batches", n)
 		}
-		m.build = counting(q, sums, tidemill.Partitions(2))
-		m.start()
-		batch(2)
-		m.kill()
-		m.build, m.restart.DropState = counting(q, sums), []string{"sums"}
-		m.cfg.Parallelism = 5
-		clear(want)
-		m.start()
-		batch(5)
-		m.kill()
-		m.restart.DropState = nil
-		m.start()
-		batch(5)
 	})
 }
 

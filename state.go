@@ -152,6 +152,7 @@ func updateState[K comparable, V, S any](d DStream[Pair[K, V]], name string, u r
 	u.Initial = initialState[K, S](d.ssc, what, opts)
 	kept := keptAs[K, S](d.ssc, what, u.Partitioner, opts)
 	u.Version, u.Migrations = kept.version, kept.migrations
+	kept.info.Repack = u.Repack()
 	return stateful(d, opSpec{kind: "updateStateByKey", name: name}, true, kept.info,
 		func(r RDD[Pair[K, V]]) *plan.Node { return rdd.UpdateState(r, u) },
 		func(b *plan.Builder, adv *plan.Node) RDD[Pair[K, S]] { return rdd.Emitted[Pair[K, S]](b.Scope, adv) })
@@ -238,6 +239,7 @@ func MapWithState[K comparable, V, S, R any](d DStream[Pair[K, V]], name string,
 	}
 	kept := keptAs[K, S](d.ssc, what, m.Partitioner, opts)
 	m.Version, m.Migrations = kept.version, kept.migrations
+	kept.info.Repack = m.Repack()
 	out := stateful(d, opSpec{kind: "mapWithState", name: name}, false, kept.info,
 		func(r RDD[Pair[K, V]]) *plan.Node { return rdd.MapState(r, *m) },
 		func(b *plan.Builder, adv *plan.Node) RDD[R] { return rdd.Emitted[R](b.Scope, adv) })
@@ -285,7 +287,7 @@ func reduceWindow[K comparable, V any](d DStream[Pair[K, V]], kind, name string,
 		d.ssc.g.Errorf("%s: StateVersion and MigrateState are for UpdateStateByKey and MapWithState: a reducing window's state can't be migrated. If what it reduces changes, start with --drop-state=%s, and it fills again within %v", what, name, window)
 	}
 	info := stateInfo{parts: w.Partitioner.Parts()}
-	info.Schema = w.Schema(codec.For[K](), codec.For[V]())
+	info.Schema, info.Repack = w.Schema(codec.For[K](), codec.For[V]()), w.Repack()
 	return stateful(d, opSpec{kind: kind, name: name, slide: slide}, false, info,
 		func(r RDD[Pair[K, V]]) *plan.Node { return rdd.ReduceWindow(r, w) },
 		func(b *plan.Builder, adv *plan.Node) RDD[Pair[K, V]] { return rdd.Emitted[Pair[K, V]](b.Scope, adv) })

@@ -16,7 +16,7 @@ const eventVersion = 1
 
 // eventKinds lists the kinds in the order of their numbers, which never change.
 var eventKinds = [...]Event{
-	1: DriverStarted{}, 2: StateDropped{}, 3: ReceiverRegistered{}, 4: BlockAdded{}, 5: BlocksLost{},
+	1: DriverStarted{}, 2: StateRepacked{}, 3: ReceiverRegistered{}, 4: BlockAdded{}, 5: BlocksLost{},
 	6: RateUpdated{}, 7: BatchPlanned{}, 8: OutputDone{}, 9: BatchDone{}, 10: BatchFailed{},
 	11: Released{}, 12: StateMerged{}, 13: SnapshotDone{},
 }

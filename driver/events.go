@@ -23,9 +23,17 @@ type (
 		// Accepted is what counts of each older epoch's log: whatever a fenced
 		// driver adds later is ignored (Invariant 7).
 		Accepted []Accepted
+		// Dropped names operators whose state, and sources whose data in no plan, is
+		// forgotten, as the user asked.
+		Dropped []base.UID
 	}
-	// StateDropped forgets the state of operators, as the user asked.
-	StateDropped struct{ Ops []base.UID }
+	// StateRepacked puts the state of an operator, as it is at Version, into
+	// another number of partitions.
+	StateRepacked struct {
+		Op      base.UID
+		Version base.BatchTime
+		Files   []base.Handle // by partition
+	}
 	// ReceiverRegistered precedes the start of a receiver, which goes on from a
 	// source position.
 	ReceiverRegistered struct {
@@ -110,7 +118,7 @@ type StateDelta struct {
 }
 
 func (DriverStarted) event()      {}
-func (StateDropped) event()       {}
+func (StateRepacked) event()      {}
 func (ReceiverRegistered) event() {}
 func (BlockAdded) event()         {}
 func (BlocksLost) event()         {}

@@ -91,8 +91,8 @@ func (f *Facts) Apply(e Event) error {
 	switch e := e.(type) {
 	case DriverStarted:
 		return f.driverStarted(e)
-	case StateDropped:
-		f.drop(e.Ops)
+	case StateRepacked:
+		f.stateRepacked(e)
 	case ReceiverRegistered:
 		s := f.stream(e.Stream)
 		if e.Epoch <= s.Epoch {
@@ -154,6 +154,7 @@ func (f *Facts) driverStarted(e DriverStarted) error {
 	if f.Started == 0 {
 		f.Started = e.At
 	}
+	f.drop(e.Dropped)
 	f.migrate(e.Job)
 	f.Run, f.Epoch, f.Job, f.Accepted = e.Run, e.Epoch, e.Job, e.Accepted
 	// The executors of the epoch before are gone, and what only they held.
@@ -390,6 +391,16 @@ func (f *Facts) state(op base.UID, part int) *StateFacts {
 		f.States = slices.Insert(f.States, i, StateFacts{Op: op, Part: part})
 	}
 	return &f.States[i]
+}
+
+func (f *Facts) stateRepacked(e StateRepacked) {
+	ofOp := func(s StateFacts) bool { return s.Op == e.Op }
+	f.States = slices.DeleteFunc(f.States, ofOp)
+	f.Migrating = slices.DeleteFunc(f.Migrating, func(m Migrating) bool { return m.Op == e.Op })
+	for part, file := range e.Files {
+		s := f.state(e.Op, part)
+		s.Version, s.Files = e.Version, []base.Handle{file}
+	}
 }
 
 func (f *Facts) stateMerged(e StateMerged) error {

@@ -33,7 +33,8 @@ import (
 //	failed T SET... [state=OP/PART=FILE]
 //	released T BATCH... [forgot=OP@T]
 //	merged OP/PART N FILE
-//	drop OP...
+//	drop EPOCH OP...           a start of run "r" that forgets them
+//	repacked OP T FILE...      a file for each new partition
 //	snapshot SEQ
 //	show WORD...               of run, streams, sources, batches, state, all, handles
 type factsScript struct{ f *driver.Facts }
@@ -146,9 +147,16 @@ func factsEvent(words []string) (driver.Event, error) {
 		n, err := strconv.Atoi(plain[1])
 		return driver.StateMerged{Op: d.Op, Part: d.Part, Replaced: n, File: d.File}, err
 	case "drop":
-		e := driver.StateDropped{}
-		for _, op := range plain {
-			e.Ops = append(e.Ops, base.UID(op))
+		epoch, err := strconv.ParseUint(plain[0], 10, 64)
+		e := driver.DriverStarted{Epoch: base.Epoch(epoch), Run: "r", Job: checkpoint.Job{Name: "job"}}
+		for _, op := range plain[1:] {
+			e.Dropped = append(e.Dropped, base.UID(op))
+		}
+		return e, err
+	case "repacked":
+		e := driver.StateRepacked{Op: base.UID(plain[0]), Version: at(plain[1])}
+		for _, file := range plain[2:] {
+			e.Files = append(e.Files, stateFile(file))
 		}
 		return e, nil
 	case "snapshot":

@@ -76,8 +76,8 @@ func fixtureEvents() []driver.Event {
 	const t = 946684801000
 	deltas := []driver.StateDelta{{Op: "counts", Part: 2, File: fixtureFile(100)}, {Op: "counts", Part: 3, File: fixtureFile(200), Full: true}}
 	return []driver.Event{
-		driver.DriverStarted{Epoch: 2, Run: "00c0ffee00c0ffee", At: 946684800123, Job: fixtureJob(), Accepted: fixtureAccepted()},
-		driver.StateDropped{Ops: []base.UID{"counts", "lines"}},
+		driver.DriverStarted{Epoch: 2, Run: "00c0ffee00c0ffee", At: 946684800123, Job: fixtureJob(), Accepted: fixtureAccepted(), Dropped: []base.UID{"lines", "old"}},
+		driver.StateRepacked{Op: "counts", Version: t, Files: []base.Handle{fixtureFile(300), fixtureFile(400)}},
 		driver.ReceiverRegistered{Stream: "lines", Epoch: 3, From: []byte{0, 0xff, 6}},
 		driver.BlockAdded{Block: fixtureBlock(1)},
 		driver.BlocksLost{Blocks: []base.BlockID{{Stream: "lines", Epoch: 3, Counter: 2}}, Records: 5, Reason: "executor exec-1 is lost"},

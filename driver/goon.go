@@ -52,23 +52,17 @@ func (d *Driver) goOn(ctx context.Context, now base.BatchTime) error {
 	if f == nil {
 		f = &Facts{}
 	}
-	e := DriverStarted{Epoch: d.cfg.Epoch, Run: d.cfg.Run, At: now, Job: d.cfg.Program, Accepted: d.cfg.Accepted}
+	e := DriverStarted{Epoch: d.cfg.Epoch, Run: d.cfg.Run, At: now, Job: d.cfg.Program, Accepted: d.cfg.Accepted, Dropped: d.cfg.Drop}
 	if err := f.Apply(e); err != nil {
 		return fmt.Errorf("driver: %w", err)
 	}
 	if err := d.append(ctx, e); err != nil {
 		return err
 	}
-	if len(d.cfg.Drop) > 0 {
-		e := StateDropped{Ops: d.cfg.Drop}
-		if err := f.Apply(e); err != nil {
-			return err
-		}
-		if err := d.append(ctx, e); err != nil {
-			return err
-		}
-	}
 	if err := d.giveUpGone(ctx, f); err != nil {
+		return err
+	}
+	if err := d.repackAll(ctx, f); err != nil {
 		return err
 	}
 	if err := d.restore(f); err != nil {
@@ -171,9 +165,16 @@ func (d *Driver) giveUpGone(ctx context.Context, f *Facts) error {
 	for _, s := range f.Streams {
 		find(s.Waiting)
 	}
-	for _, b := range f.Batches() {
-		for _, in := range b.Inputs {
+	for _, p := range f.Pending {
+		for _, in := range p.Batch.Inputs {
 			find(in.Blocks)
+		}
+	}
+	if d.readsThePast() {
+		for _, b := range f.Held {
+			for _, in := range b.Inputs {
+				find(in.Blocks)
+			}
 		}
 	}
 	if len(gone) == 0 {
@@ -192,4 +193,14 @@ func (d *Driver) giveUpGone(ctx context.Context, f *Facts) error {
 	}
 	d.alarm(Alarm{Kind: "blocks-lost", Message: what + ": they are left out"})
 	return nil
+}
+
+// readsThePast says whether any operator reads data sets of earlier batches.
+func (d *Driver) readsThePast() bool {
+	for _, op := range d.g.Ops {
+		if op.Window > 0 && op.Advance == nil {
+			return true
+		}
+	}
+	return false
 }

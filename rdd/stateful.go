@@ -108,6 +108,31 @@ type UpdateSpec[K comparable, V, S any] struct {
 	Migrations []state.Migration[S]
 }
 
+// Repack returns how the state of all partitions is cut into another number of them.
+func (u UpdateSpec[K, V, S]) Repack() plan.Repack { return repack(u.fresh, u.Partitioner) }
+
+func (u UpdateSpec[K, V, S]) fresh() state.Keyed[K, S] {
+	m := state.NewMap(codec.For[K](), codec.For[S](), false)
+	m.Migrate(u.Version, u.Migrations...)
+	return state.Keyed[K, S]{Map: m}
+}
+
+// gatherer is state that can be put together from the files of all partitions.
+type gatherer[K comparable] interface {
+	Gather(partitions [][][]byte, here func(K) bool) error
+	Snapshot() ([]byte, error)
+}
+
+func repack[K comparable, G gatherer[K]](fresh func() G, p Partitioner[K]) plan.Repack {
+	return func(partitions [][][]byte, part int) ([]byte, error) {
+		g := fresh()
+		if err := g.Gather(partitions, func(k K) bool { return p.place(k) == part }); err != nil {
+			return nil, err
+		}
+		return g.Snapshot()
+	}
+}
+
 // StateRow is what the whole-iterator form of updateStateByKey sees of a key.
 type StateRow[K comparable, V, S any] struct {
 	Key    K
@@ -117,12 +142,7 @@ type StateRow[K comparable, V, S any] struct {
 
 // UpdateState returns the node that advances updateStateByKey by a batch.
 func UpdateState[K comparable, V, S any](r RDD[Pair[K, V]], u UpdateSpec[K, V, S]) *plan.Node {
-	kc, sc := codec.For[K](), codec.For[S]()
-	fresh := func() state.Part {
-		m := state.NewMap(kc, sc, false)
-		m.Migrate(u.Version, u.Migrations...)
-		return state.Keyed[K, S]{Map: m}
-	}
+	fresh := func() state.Part { return u.fresh() }
 	var n *plan.Node
 	spec := plan.NodeSpec{Kind: "updateStateByKey", Parts: u.Partitioner.parts, Partitioner: u.Partitioner.name}
 	in := side[K, V](&spec, r.n, &n, u.Partitioner)
@@ -152,7 +172,7 @@ func UpdateState[K comparable, V, S any](r RDD[Pair[K, V]], u UpdateSpec[K, V, S
 		if err != nil {
 			return err
 		}
-		x := updater[K, V, S]{t: t, u: u, st: st.Map, sc: sc, groups: groups, out: codec.NewFrameWriter(codec.For[Pair[K, S]]())}
+		x := updater[K, V, S]{t: t, u: u, st: st.Map, sc: codec.For[S](), groups: groups, out: codec.NewFrameWriter(codec.For[Pair[K, S]]())}
 		x.p = watch[K](t, n, part)
 		x.match()
 		if u.Whole != nil {
@@ -392,14 +412,18 @@ type MapSpec[K comparable, V, S, R any] struct {
 	Migrations []state.Migration[S]
 }
 
+// Repack is that of [UpdateSpec].
+func (m MapSpec[K, V, S, R]) Repack() plan.Repack { return repack(m.fresh, m.Partitioner) }
+
+func (m MapSpec[K, V, S, R]) fresh() state.Keyed[K, S] {
+	own := state.NewMap(codec.For[K](), codec.For[S](), m.Timeout > 0)
+	own.Migrate(m.Version, m.Migrations...)
+	return state.Keyed[K, S]{Map: own}
+}
+
 // MapState returns the node that advances mapWithState by a batch.
 func MapState[K comparable, V, S, R any](r RDD[Pair[K, V]], m MapSpec[K, V, S, R]) *plan.Node {
-	kc, sc := codec.For[K](), codec.For[S]()
-	fresh := func() state.Part {
-		own := state.NewMap(kc, sc, m.Timeout > 0)
-		own.Migrate(m.Version, m.Migrations...)
-		return state.Keyed[K, S]{Map: own}
-	}
+	fresh := func() state.Part { return m.fresh() }
 	var n *plan.Node
 	spec := plan.NodeSpec{Kind: "mapWithState", Parts: m.Partitioner.parts, Partitioner: m.Partitioner.name, Extra: string(m.Snapshots)}
 	in := side[K, V](&spec, r.n, &n, m.Partitioner)
@@ -423,7 +447,7 @@ func MapState[K comparable, V, S, R any](r RDD[Pair[K, V]], m MapSpec[K, V, S, R
 		}
 		out := codec.NewFrameWriter(codec.For[R]())
 		p := watch[Pair[K, V]](t, n, part)
-		x := stateMapper[K, V, S, R]{m: m, st: st.Map, sc: sc, out: out, at: at}
+		x := stateMapper[K, V, S, R]{m: m, st: st.Map, sc: codec.For[S](), out: out, at: at}
 		var failed error
 		err = inBatches(in(t, part), st.Warm, func(v Pair[K, V]) bool {
 			p.enter(v)
@@ -556,11 +580,17 @@ type WindowSpec[K comparable, V any] struct {
 	state.WindowSpec[K, V]
 }
 
+// Repack is that of [UpdateSpec].
+func (w WindowSpec[K, V]) Repack() plan.Repack { return repack(w.fresh, w.Partitioner) }
+
+func (w WindowSpec[K, V]) fresh() *state.Window[K, V] {
+	return state.NewWindow(codec.For[K](), codec.For[V](), w.WindowSpec)
+}
+
 // ReduceWindow returns the node that folds a batch into a reducing window and
 // emits at the window's slide.
 func ReduceWindow[K comparable, V any](r RDD[Pair[K, V]], w WindowSpec[K, V]) *plan.Node {
-	kc, vc := codec.For[K](), codec.For[V]()
-	fresh := func() state.Part { return state.NewWindow(kc, vc, w.WindowSpec) }
+	fresh := func() state.Part { return w.fresh() }
 	// The batch is combined first, as ReduceByKey does it.
 	reduced := combineByKey(r, "reduceByKeyAndWindow", w.Partitioner, Combiner[V, V]{
 		Create: func(v V) V { return v }, Merge: w.Reduce, Join: w.Reduce,

@@ -31,7 +31,10 @@ func TestEveryEventIsSaidInWords(t *testing.T) {
 		"DriverStarted epoch 3 of run ab at 1970-01-01T00:00:01.000Z: job words, 1 operator and 2 outputs": driver.DriverStarted{
 			Epoch: 3, Run: "ab", At: second, Job: checkpoint.Job{Name: "words", Ops: []checkpoint.Op{{UID: "a"}}, Outputs: []checkpoint.Output{{UID: "o"}, {UID: "p"}}},
 		},
-		"StateDropped counts, sums":                                                                driver.StateDropped{Ops: []base.UID{"counts", "sums"}},
+		"DriverStarted epoch 4 of run ab at 1970-01-01T00:00:01.000Z: job words, 0 operators and 0 outputs, without counts, sums": driver.DriverStarted{
+			Epoch: 4, Run: "ab", At: second, Job: checkpoint.Job{Name: "words"}, Dropped: []base.UID{"counts", "sums"},
+		},
+		"StateRepacked counts of batch 1970-01-01T00:00:01.000Z into 2 partitions":                 driver.StateRepacked{Op: "counts", Version: second, Files: make([]base.Handle, 2)},
 		"ReceiverRegistered lines epoch 2":                                                         driver.ReceiverRegistered{Stream: "lines", Epoch: 2},
 		`ReceiverRegistered lines epoch 2 from position "p\x00"`:                                   driver.ReceiverRegistered{Stream: "lines", Epoch: 2, From: []byte("p\x00")},
 		`BlockAdded lines/2/7: 3 records, 100 B, in log lines/e-2/1@44+100, then position "p\x00"`: driver.BlockAdded{Block: block},

@@ -23,10 +23,14 @@ func eventText(e driver.Event) string {
 func eventDetail(e driver.Event) string {
 	switch e := e.(type) {
 	case driver.DriverStarted:
-		return fmt.Sprintf("epoch %d of run %s at %s: job %s, %s and %s", e.Epoch, printable(e.Run), e.At, printable(e.Job.Name),
+		s := fmt.Sprintf("epoch %d of run %s at %s: job %s, %s and %s", e.Epoch, printable(e.Run), e.At, printable(e.Job.Name),
 			count(int64(len(e.Job.Ops)), "operator", "operators"), count(int64(len(e.Job.Outputs)), "output", "outputs"))
-	case driver.StateDropped:
-		return list(e.Ops)
+		if len(e.Dropped) > 0 {
+			s += ", without " + list(e.Dropped)
+		}
+		return s
+	case driver.StateRepacked:
+		return fmt.Sprintf("%s of batch %s into %s", printable(string(e.Op)), e.Version, count(int64(len(e.Files)), "partition", "partitions"))
 	case driver.ReceiverRegistered:
 		if e.From == nil {
 			return fmt.Sprintf("%s epoch %d", printable(string(e.Stream)), e.Epoch)

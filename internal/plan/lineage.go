@@ -39,7 +39,13 @@ type Op struct {
 type StateInfo struct {
 	Schema state.Schema
 	From   []state.Schema // that a registered migration reads
+	// Repack cuts state into another number of partitions.
+	Repack Repack
 }
+
+// Repack returns a snapshot of partition part, made of the files of all
+// partitions that there were before, oldest first.
+type Repack func(partitions [][][]byte, part int) ([]byte, error)
 
 // advances is what is added to an operator's UID to name the data set of its
 // advancing node. No name may hold it.

@@ -43,3 +43,21 @@ func (k Keyed[K, S]) Restore(files [][]byte) error {
 	}
 	return k.Loaded(false)
 }
+
+// Gather takes in the files of all partitions of an operator that was cut into
+// another number of them, and keeps the keys that belong here. It is called as
+// Restore is.
+func (k Keyed[K, S]) Gather(partitions [][][]byte, here func(K) bool) error {
+	for _, files := range partitions {
+		var o order
+		for _, f := range files {
+			if err := k.Load(f, here); err != nil {
+				return err
+			}
+			if err := o.next(f); err != nil {
+				return err
+			}
+		}
+	}
+	return k.Loaded(true)
+}

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -408,32 +409,62 @@ func (w *Window[K, V]) Snapshot() ([]byte, error) {
 
 // Restore implements [Part].
 func (w *Window[K, V]) Restore(files [][]byte) error {
-	var o order
-	var parts []contribution
-	for _, f := range files {
-		p, err := openWindowFile(f)
+	parts, err := w.load(files, nil)
+	if err != nil {
+		return err
+	}
+	return w.loaded(parts, nil, false)
+}
+
+// Gather is that of [Keyed].
+func (w *Window[K, V]) Gather(partitions [][][]byte, here func(K) bool) error {
+	var all []contribution
+	for _, files := range partitions {
+		parts, err := w.load(files, here)
 		if err != nil {
 			return err
 		}
+		all = append(all, parts...)
+	}
+	// Of one pane those of an older partition come first, so that equal files
+	// always give the same order of keys.
+	slices.SortStableFunc(all, func(a, b contribution) int { return cmp.Compare(a.end, b.end) })
+	return w.loaded(all, here, true)
+}
+
+// load takes in the files of one partition, and returns what its batches
+// contributed.
+func (w *Window[K, V]) load(files [][]byte, here func(K) bool) (parts []contribution, err error) {
+	var o order
+	for _, f := range files {
+		p, err := openWindowFile(f)
+		if err != nil {
+			return nil, err
+		}
 		if err := o.next(f); err != nil {
-			return err
+			return nil, err
 		}
 		if p.schema != w.schema {
-			return &SchemaError{File: p.schema, Program: w.schema}
+			return nil, &SchemaError{File: p.schema, Program: w.schema}
 		}
 		if (p.totals != nil) != (w.totals != nil) {
-			return fmt.Errorf("window file: totals: %t, this window has them: %t", p.totals != nil, w.totals != nil)
+			return nil, fmt.Errorf("window file: totals: %t, this window has them: %t", p.totals != nil, w.totals != nil)
 		}
 		if w.totals != nil {
-			if err := w.totals.Load(p.totals, nil); err != nil {
-				return err
+			if err := w.totals.Load(p.totals, here); err != nil {
+				return nil, err
 			}
 		}
 		parts = append(parts, p.parts...)
-		w.last, w.version = w.last.later(p.last), p.t
+		w.last, w.version = w.last.later(p.last), max(w.version, p.t)
 	}
+	return parts, nil
+}
+
+// loaded is called when all files were loaded.
+func (w *Window[K, V]) loaded(parts []contribution, here func(K) bool, renumber bool) error {
 	if w.totals != nil {
-		if err := w.totals.Loaded(false); err != nil {
+		if err := w.totals.Loaded(renumber); err != nil {
 			return err
 		}
 	}
@@ -443,7 +474,7 @@ func (w *Window[K, V]) Restore(files [][]byte) error {
 			return fmt.Errorf("window file: %w: pane %s comes after %s", base.ErrCorrupt, c.end, p.end)
 		}
 		p.in = w.totals != nil && p.end <= w.last.at
-		if err := w.refold(p, c); err != nil {
+		if err := w.refold(p, c, here); err != nil {
 			return err
 		}
 	}
@@ -451,8 +482,8 @@ func (w *Window[K, V]) Restore(files [][]byte) error {
 	return nil
 }
 
-// refold folds what a batch contributed once more.
-func (w *Window[K, V]) refold(p *pane[K, V], c contribution) error {
+// refold folds what a batch contributed once more, of the keys that belong here.
+func (w *Window[K, V]) refold(p *pane[K, V], c contribution, here func(K) bool) error {
 	b := c.data
 	for range c.count {
 		k, n, err := w.kc.Read(b)
@@ -466,8 +497,10 @@ func (w *Window[K, V]) refold(p *pane[K, V], c contribution) error {
 		if k != k { //nolint:staticcheck // true for keys that hold a NaN
 			return fmt.Errorf("window file: %w: %s", base.ErrCorrupt, errNaN)
 		}
-		i, slot := p.tb.Find(k)
-		w.fold(p.tb, i, slot, k, v)
+		if here == nil || here(k) {
+			i, slot := p.tb.Find(k)
+			w.fold(p.tb, i, slot, k, v)
+		}
 		b = b[n+m:]
 	}
 	if len(b) > 0 {
