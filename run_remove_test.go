@@ -87,3 +87,51 @@ func TestNothingIsRemovedThatTheDiskMayStillName(t *testing.T) {
 		}
 	})
 }
+
+// Without a log of received blocks, what is worked off is not missed: a graceful
+// stop leaves nothing that the next start would need.
+func TestWithoutAReceiverLogAGracefulStopLeavesNothingToMiss(t *testing.T) {
+	for _, window := range []bool{false, true} {
+		tidetest.Run(t, func(t *testing.T) {
+			disk := fsys.NewMem()
+			job := tidetest.Job{
+				FS: disk, Config: tidemill.Config{ReceiverWAL: "off"},
+				Options: []tidemill.ContextOption{tidemill.WithDir("/job"), tidemill.WithLogger(silent())},
+				Build: func(ssc *tidemill.StreamingContext) error {
+					in := tidemill.ReceiverStream(ssc, "in", steady)
+					if window {
+						in = tidemill.Window(in, 10*time.Second, time.Second)
+					}
+					tidemill.ForeachBatch(in, "out", func(ctx context.Context, b *tidemill.Batch[string]) error {
+						_, err := b.Count(ctx)
+						return err
+					})
+					return nil
+				},
+			}
+			r := tidetest.Start(t, job)
+			sleep(5 * time.Second)
+			report, err := r.Context().Stop(context.Background(), true)
+			if err != nil || report.Blocks > 0 || len(report.Pending) > 0 {
+				t.Fatal(report, err)
+			}
+			ssc, err := tidetest.New(t, job)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = ssc.Start(t.Context())
+			if window { // it reaches back to blocks that are gone
+				if err == nil || !strings.Contains(err.Error(), "on-lost-blocks=skip") {
+					t.Errorf("the next start: %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ssc.Stop(context.Background(), true); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

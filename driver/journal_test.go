@@ -8,8 +8,10 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -274,4 +276,38 @@ func damageNewest(t *testing.T, f *fsys.Mem) bool {
 		t.Fatal(err)
 	}
 	return true
+}
+
+func TestSnapshotsAtOnceDoNotDisturbEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := fsys.NewMem()
+		j, err := journal(disk, func(c *driver.JournalConfig) { c.Keep = 1 })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Begin(t.Context(), "run", 5, checkpoint.Job{}); err != nil {
+			t.Fatal(err)
+		}
+		rng := rand.New(rand.NewPCG(1, 1))
+		var mu sync.Mutex
+		disk.Slow(func(string, string) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Duration(rng.IntN(20)) * time.Millisecond
+		})
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				for n := range 5 {
+					if err := errors.Join(j.Append(t.Context(), driver.RateUpdated{Stream: "in", Rate: float64(10*i + n)}), j.Snapshot(t.Context())); err != nil {
+						t.Errorf("snapshot %d of %d: %v", n, i, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if err := j.Close(false); err != nil {
+			t.Error(err)
+		}
+	})
 }
