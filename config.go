@@ -40,6 +40,7 @@ type Config struct {
 	Durability    string
 	ReceiverWAL   string
 	SegmentBytes  int64
+	SegmentAge    time.Duration
 	SnapshotBytes int64
 	SnapshotsKept int
 
@@ -89,6 +90,7 @@ func settings() []setting {
 		choice("durability", "What the logs of a job with a directory survive once they have acknowledged something: the end of the process (flush), also of the machine (sync), or neither (memory: written in the background).", []string{"flush", "sync", "memory"}, func(c *Config) *string { return &c.Durability }),
 		choice("receiver-wal", "Whether a job with a directory logs received blocks, so that they survive an executor: on or off.", []string{"on", "off"}, func(c *Config) *string { return &c.ReceiverWAL }),
 		size("segment-bytes", "64MiB", "Size at which a log of received blocks or of state begins a new file. A file goes when nothing in it is needed.", func(c *Config) *int64 { return &c.SegmentBytes }),
+		duration("segment-age", "1h0m0s", "Age at which such a log begins a new file though the old one is small.", func(c *Config) *time.Duration { return &c.SegmentAge }),
 		size("snapshot-bytes", "1MiB", "Size of the driver's log after which a snapshot replaces it.", func(c *Config) *int64 { return &c.SnapshotBytes }),
 		integer("snapshots-kept", "3", "Snapshots of the driver's log that are kept, in case the newest is damaged.", 1, func(c *Config) *int { return &c.SnapshotsKept }),
 		duration("block-interval", "200ms", "A receiver cuts a block at least this often.", func(c *Config) *time.Duration { return &c.BlockInterval }),
@@ -122,6 +124,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Durability, "flush")
 	setDefault(&c.ReceiverWAL, "on")
 	setDefault(&c.SegmentBytes, 64<<20)
+	setDefault(&c.SegmentAge, time.Hour)
 	setDefault(&c.SnapshotBytes, 1<<20)
 	setDefault(&c.SnapshotsKept, 3)
 	setDefault(&c.BlockInterval, 200*time.Millisecond)

@@ -42,6 +42,7 @@ var samples = []struct {
 	{"durability", []string{"sync"}, map[string]string{"disk": "one of flush, sync, memory"}},
 	{"receiver-wal", []string{"off"}, map[string]string{"false": "one of on, off"}},
 	{"segment-bytes", []string{"1048576", "1MiB"}, map[string]string{"-1": "at least 0"}},
+	{"segment-age", []string{"5m0s", "300s"}, map[string]string{"-1s": "positive"}},
 	{"snapshot-bytes", []string{"4194304", "4MiB"}, map[string]string{"-1": "at least 0"}},
 	{"snapshots-kept", []string{"5"}, map[string]string{"0": "at least 1"}},
 	{"block-interval", []string{"50ms"}, map[string]string{"-1ms": "positive"}},

@@ -138,7 +138,7 @@ func (dir *directory) openStores(ctx context.Context, ssc *StreamingContext, lev
 		}
 		return wal.OpenStore(wal.StoreConfig{
 			Dir: sub, BeforeRemove: func(context.Context) error { return dir.journal.Sync(dir.syncs) },
-			Config: wal.Config{FS: env.fs, Level: level, SegmentBytes: ssc.cfg.SegmentBytes, Alarm: func(err error) {
+			Config: wal.Config{FS: env.fs, Level: level, SegmentBytes: ssc.cfg.SegmentBytes, SegmentAge: ssc.cfg.SegmentAge, Alarm: func(err error) {
 				ssc.driver.Raise(driver.Alarm{Kind: "log", Subject: sub, Message: err.Error()})
 			}},
 		})

@@ -135,3 +135,24 @@ func TestWithoutAReceiverLogAGracefulStopLeavesNothingToMiss(t *testing.T) {
 		})
 	}
 }
+
+// A log of few records begins a new file when the old one is of age, so that
+// this can go.
+func TestFilesOfALogThatSaysLittleGoAtTheirAge(t *testing.T) {
+	tidetest.Run(t, func(t *testing.T) {
+		disk := fsys.NewMem()
+		tidetest.Start(t, tidetest.Job{
+			FS: disk, Config: tidemill.Config{SegmentAge: 10 * time.Second},
+			Options: []tidemill.ContextOption{tidemill.WithDir("/job"), tidemill.WithLogger(silent())},
+			Build: func(ssc *tidemill.StreamingContext) error {
+				tidemill.Print(tidemill.Count(tidemill.ReceiverStream(ssc, "in", steady)), "print", 1)
+				return nil
+			},
+		})
+		sleep(time.Minute)
+		files, err := fsys.Glob(disk, "/job/blocks/in/*/*.wal")
+		if err != nil || len(files) == 0 || len(files) > 2 || strings.HasSuffix(files[0], "/0000000000000001.wal") {
+			t.Errorf("files after a minute: %v, %v", files, err)
+		}
+	})
+}
