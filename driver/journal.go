@@ -59,11 +59,16 @@ type Journal struct {
 	err    error // of Close
 }
 
+// manyEpochs is the number of older epochs that makes a snapshot due, so that
+// they can go.
+const manyEpochs = 16
+
 // Found says what a recovery met.
 type Found struct {
 	Snapshot *checkpoint.Info // the one that was used; nil if there was none
 	Bad      []checkpoint.Bad // newer ones that were damaged
 	Events   int64            // replayed after it
+	Bytes    int64            // of those
 	Torn     []wal.Torn       // tails that a crash left
 	Accepted []Accepted
 	Seq      uint64 // of the last event
@@ -98,6 +103,11 @@ func OpenJournal(ctx context.Context, cfg JournalConfig) (*Journal, error) {
 	}
 	j := &Journal{cfg: cfg, claimed: claimed, w: w, found: found, facts: facts, seq: found.Seq, due: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	j.turn <- struct{}{}
+	// What every start would replay counts too, else a job that is killed again and
+	// again never gets to a snapshot.
+	if j.since = found.Bytes; len(claimed.Sealed) > manyEpochs {
+		j.since = cfg.SnapshotBytes
+	}
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 	j.wg.Go(j.snapshots)
 	return j, nil
@@ -369,6 +379,7 @@ func replay(ctx context.Context, f fsys.FS, epochs []wal.EpochDir) (facts *Facts
 			}
 			found.Seq = seq
 			found.Events++
+			found.Bytes += int64(len(rec))
 			return nil
 		})
 		if err != nil {

@@ -311,3 +311,39 @@ func TestSnapshotsAtOnceDoNotDisturbEachOther(t *testing.T) {
 		}
 	})
 }
+
+// A driver that is killed before it has logged much, again and again, still gets
+// to snapshots: what a start replays, and what it leaves on disk, is bounded.
+func TestKilledAgainAndAgainTheLogStaysSmall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(1, 1))
+		disk := fsys.NewMem()
+		most, epochs := int64(0), 0
+		for i := range 100 {
+			j, err := journal(disk, func(c *driver.JournalConfig) { c.SnapshotBytes, c.Keep = 4000, 2 })
+			if err != nil {
+				t.Fatal(err)
+			}
+			most = max(most, j.Found().Bytes)
+			if err := j.Begin(t.Context(), "run", 5, checkpoint.Job{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := j.Append(t.Context(), driver.RateUpdated{Stream: "in", Rate: float64(i)}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			infos, err := disk.List("/log")
+			if err != nil {
+				t.Fatal(err)
+			}
+			epochs = max(epochs, len(infos))
+			disk.Crash()
+			_ = j.Close(false)
+			disk = disk.AfterKill(rng)
+		}
+		t.Logf("at most %d bytes replayed, %d epochs", most, epochs)
+		if most > 8000 || epochs > 30 {
+			t.Errorf("at most %d bytes replayed, %d epochs", most, epochs)
+		}
+	})
+}
