@@ -92,8 +92,12 @@ func (ssc *StreamingContext) openDir(ctx context.Context) (x driver.Durable, err
 		return x, err
 	}
 	found := dir.journal.Found()
+	instead := "the log has everything"
+	if s := found.Snapshot; s != nil {
+		instead = fmt.Sprintf("the older one of event %d is used", s.Seq)
+	}
 	for _, b := range found.Bad {
-		ssc.driver.Raise(driver.Alarm{Kind: "snapshot", Subject: b.Path, Message: fmt.Sprintf("snapshot %s is damaged, an older one is used: %v", b.Path, b.Err)})
+		ssc.driver.Raise(driver.Alarm{Kind: "snapshot", Subject: b.Path, Message: fmt.Sprintf("snapshot %s can't be used, %s: %v", b.Path, instead, b.Err)})
 	}
 	for _, t := range found.Torn {
 		log.Warn("a torn tail was left out", "file", t.File, "offset", t.Offset, "bytes", t.Bytes)

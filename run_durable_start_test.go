@@ -122,6 +122,9 @@ func TestB18cOnlyTemporaryFiles(t *testing.T) {
 		if r := m.run.Context().Recovered(); r.Recovered || totalsOf(sums)["a"] != 1 {
 			t.Errorf("%+v, %v", r, totalsOf(sums))
 		}
+		if said := m.alarms.of("snapshot"); len(said) != 1 || !strings.Contains(said[0].Message, "snap-0000000000000001.tms.1.tmp") {
+			t.Errorf("alarms %v, want one that names the file", said)
+		}
 	})
 }
 
