@@ -3,6 +3,7 @@ package receiver_test
 import (
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -376,4 +377,23 @@ func FuzzTailPosition(f *testing.F) {
 			t.Error(d, err)
 		}
 	})
+}
+
+// What version 1 looks like stays readable for ever (Invariant 12).
+func TestTailPositionOfVersion1IsRead(t *testing.T) {
+	b, err := os.ReadFile("testdata/v1/tail-position.bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int64{"access-2026-11-29.log": 1 << 33, "access-2026-11-30.log": 300, "errors": 0}
+	if d := cmp.Diff(want, receiver.TailPosition(t, b)); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if d := cmp.Diff(b, receiver.EncodeTailPosition(want)); d != "" {
+		t.Errorf("encoded now (-fixture +now):\n%s", d)
+	}
+	b[0]++
+	if _, err := receiver.ParseTailPosition(b); err == nil || !strings.Contains(err.Error(), "version 2") || !strings.Contains(err.Error(), "reads 1") {
+		t.Errorf("version 2: %v", err)
+	}
 }
