@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -153,6 +154,88 @@ func TestFilesOfALogThatSaysLittleGoAtTheirAge(t *testing.T) {
 		files, err := fsys.Glob(disk, "/job/blocks/in/*/*.wal")
 		if err != nil || len(files) == 0 || len(files) > 2 || strings.HasSuffix(files[0], "/0000000000000001.wal") {
 			t.Errorf("files after a minute: %v, %v", files, err)
+		}
+	})
+}
+
+// What the user gives up is given back at once, not at some later start.
+func TestDroppedStateGivesItsFilesBack(t *testing.T) {
+	tidetest.Run(t, func(t *testing.T) {
+		disk := fsys.NewMem()
+		job := tidetest.Job{FS: disk, Build: func(ssc *tidemill.StreamingContext) error {
+			words := tidemill.Map(tidemill.ConstantStream(ssc, "in", []string{"a", "b"}), func(s string) kv { return tidemill.KV(s, 1) })
+			tidemill.Print(tidemill.UpdateStateByKey(words, "sums", sumUpdate), "print", 1)
+			return nil
+		}}
+		const old = "/job/state/state/e-000001*/*.wal"
+		for _, drop := range []string{"", "sums"} {
+			job.Options = []tidemill.ContextOption{tidemill.WithDir("/job"), tidemill.WithLogger(silent())}
+			if drop != "" {
+				job.Options = append(job.Options, tidemill.WithRestart(tidemill.Restart{DropState: []string{drop}}))
+			}
+			r := tidetest.Start(t, job)
+			r.Advance(3)
+			files, err := fsys.Glob(disk, old)
+			if err != nil || (len(files) > 0) != (drop == "") {
+				t.Errorf("dropped %q: files of the first run %v, %v", drop, files, err)
+			}
+			if _, err := r.Context().Stop(context.Background(), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// batchesTold lists the batches that a listener hears of.
+type batchesTold struct {
+	mu              sync.Mutex
+	submitted, done []tidemill.BatchTime
+}
+
+func (b *batchesTold) OnBatchSubmitted(i tidemill.BatchInfo) { b.add(&b.submitted, i.Time) }
+func (b *batchesTold) OnBatchCompleted(i tidemill.BatchInfo) { b.add(&b.done, i.Time) }
+
+func (b *batchesTold) add(to *[]tidemill.BatchTime, at tidemill.BatchTime) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	*to = append(*to, at)
+}
+
+// Batches that a restart finds pending are shown as such (B54).
+func TestB54PendingBatchesAreShownAfterARestart(t *testing.T) {
+	tidetest.Run(t, func(t *testing.T) {
+		disk := fsys.NewMem()
+		stuck := make(chan struct{})
+		job := tidetest.Job{
+			FS: disk, Options: []tidemill.ContextOption{tidemill.WithDir("/job"), tidemill.WithLogger(silent())},
+			Build: func(ssc *tidemill.StreamingContext) error {
+				tidemill.ForeachBatch(tidemill.ConstantStream(ssc, "in", []string{"a"}), "out", func(ctx context.Context, _ *tidemill.Batch[string]) error {
+					select {
+					case <-stuck:
+						return nil
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				})
+				return nil
+			},
+		}
+		r := tidetest.Start(t, job)
+		r.Advance(5)
+		report, err := r.Context().Stop(context.Background(), false)
+		if err != nil || len(report.Pending) < 2 {
+			t.Fatal(report, err)
+		}
+		close(stuck)
+		told := &batchesTold{}
+		job.Listeners = []any{told}
+		r = tidetest.Start(t, job)
+		r.Advance(3)
+		told.mu.Lock()
+		defer told.mu.Unlock()
+		n := len(report.Pending)
+		if len(told.submitted) < n || !slices.Equal(told.submitted[:n], report.Pending) || !slices.Equal(told.done, told.submitted[:len(told.done)]) || len(told.done) <= n {
+			t.Errorf("pending %v, submitted %v, completed %v", report.Pending, told.submitted, told.done)
 		}
 	})
 }

@@ -86,7 +86,7 @@ type Driver struct {
 
 	states   *stateBook
 	rates    *RateControl // under tmu
-	turns    int64        // of sharing a batch\'s limit; the planner\'s
+	turns    int64        // of sharing a batch's limit; the planner's
 	badRates error
 
 	tmu       sync.Mutex
@@ -211,6 +211,10 @@ func (d *Driver) Start(ctx context.Context, executors []rpc.Executor) error {
 		}
 	}
 	tell(d.hard, d.bus, func(l StartedListener) { l.OnStreamingStarted(now) })
+	for _, p := range d.recovered {
+		info := d.batchInfo(p.plan, p.at)
+		tell(d.hard, d.bus, func(l BatchSubmittedListener) { l.OnBatchSubmitted(info) })
+	}
 	d.watchers.Go(d.placeAll) // a log that is slow now must not hold up the start
 	d.wg.Go(d.planAll)
 	d.wg.Go(d.runAll)

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tidemill/tidemill/checkpoint"
@@ -53,11 +54,15 @@ func (d *Driver) goOn(ctx context.Context, now base.BatchTime) error {
 		f = &Facts{}
 	}
 	e := DriverStarted{Epoch: d.cfg.Epoch, Run: d.cfg.Run, At: now, Job: d.cfg.Program, Accepted: d.cfg.Accepted, Dropped: d.cfg.Drop}
+	blocks, states := f.Handles()
 	if err := f.Apply(e); err != nil {
 		return fmt.Errorf("driver: %w", err)
 	}
 	if err := d.append(ctx, e); err != nil {
 		return err
+	}
+	if len(e.Dropped) > 0 {
+		d.releaseDropped(f, blocks, states)
 	}
 	if err := d.giveUpGone(ctx, f); err != nil {
 		return err
@@ -83,6 +88,21 @@ func (d *Driver) goOn(ctx context.Context, now base.BatchTime) error {
 		}
 	}
 	return nil
+}
+
+// releaseDropped releases what the facts named before the user gave it up. The
+// log has that by now (Invariant 5).
+func (d *Driver) releaseDropped(f *Facts, blocks, states []base.Handle) {
+	named := map[base.Handle]bool{}
+	blocksLeft, statesLeft := f.Handles()
+	for _, h := range append(blocksLeft, statesLeft...) {
+		named[h] = true
+	}
+	isNamed := func(h base.Handle) bool { return named[h] }
+	d.cfg.States.Drop(slices.DeleteFunc(states, isNamed)...)
+	if d.cfg.Blocks != nil {
+		d.cfg.Blocks.Release(slices.DeleteFunc(blocks, isNamed)...)
+	}
 }
 
 // restore makes the facts the driver's memory.

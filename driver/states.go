@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,15 +111,7 @@ func (b *stateBook) deltas(applied map[base.UID]bool) []StateDelta {
 			out = append(out, StateDelta{Op: p.Op, Part: p.Part, File: *s.pending, Full: s.full})
 		}
 	}
-	slices.SortFunc(out, func(x, y StateDelta) int {
-		if x.Op != y.Op {
-			if x.Op < y.Op {
-				return -1
-			}
-			return 1
-		}
-		return x.Part - y.Part
-	})
+	slices.SortFunc(out, func(x, y StateDelta) int { return cmp.Or(cmp.Compare(x.Op, y.Op), cmp.Compare(x.Part, y.Part)) })
 	return out
 }
 

@@ -45,9 +45,8 @@ type ScanOptions struct {
 //
 // A torn tail is reported and passed over. Damage is an error that wraps
 // [base.ErrCorrupt] and names file and offset (Invariant 8); the records before
-// it have been handed over. The segments that were not sealed are synced, if the
-// file system can do that for a file being read, so that what a successor builds
-// on does not go away.
+// it have been handed over. What was read is synced, if the file system can do
+// that for a file being read, so that what a successor builds on does not go away.
 func Scan(ctx context.Context, fs fsys.FS, dir string, o ScanOptions, each func(seq uint64, h base.Handle, rec []byte) error) (Report, error) {
 	s := &scan{fs: fs, dir: dir, o: o, each: each, sync: true}
 	return s.run(ctx)
@@ -199,7 +198,7 @@ func (f *found) read(ctx context.Context, fs fsys.FS, pool *buffers, sync bool) 
 			f.check.size = f.limit
 		}
 		err = f.check.run(begin, func(b *buffer) error { return f.emit(ctx, b) })
-		if err == nil && sync && !f.check.sealed {
+		if err == nil && sync { // below level sync also a sealed segment may not be on disk
 			err = syncReader(r)
 		}
 		return err
