@@ -210,10 +210,16 @@ func (w *Writer) acknowledge(g *group) {
 
 // sealIfPlanned seals the open segment if the next record goes to another.
 func (w *Writer) sealIfPlanned() {
+	if w.open == nil {
+		return
+	}
 	w.mu.Lock()
-	next := w.plan.segment
+	over := w.plan.segment > w.open.number
+	if queue := w.queue.tickets; len(queue) > 0 && queue[0].at.segment == w.open.number {
+		over = false // what was queued meanwhile still goes there, as its handle may say
+	}
 	w.mu.Unlock()
-	if w.open != nil && w.open.number < next {
+	if over {
 		w.seal()
 	}
 }

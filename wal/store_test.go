@@ -437,3 +437,45 @@ func TestClosedStoreRefusesWriters(t *testing.T) {
 	_, err = s.Writer(t.Context(), "b", 1)
 	wantError(t, err, wal.ErrClosed)
 }
+
+// While one record is written, the next is queued for the same segment and one
+// more for another: the segment is sealed only when it has both.
+func TestSegmentWaitsForWhatIsQueuedForIt(t *testing.T) {
+	for _, level := range []wal.Level{wal.LevelFlush, wal.LevelSync, wal.LevelMemory} {
+		m := fsys.NewMem()
+		writing, on := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		m.FailWith(func(op, _ string) error {
+			if op == "write" {
+				once.Do(func() { close(writing); <-on })
+			}
+			return nil
+		})
+		s := openStore(t, m, func(c *wal.StoreConfig) {
+			c.Level, c.SegmentBytes = level, 100 // two records
+			c.Alarm = func(err error) { t.Errorf("%s: %v", level, err) }
+		})
+		w := storeWriter(t, s, "a", 1)
+		recs := []string{"one, which is", "two, which is", "three", "four"}
+		var tickets []*wal.Ticket
+		for i, rec := range recs {
+			tickets = append(tickets, w.Start([]byte(rec)))
+			if i == 0 {
+				<-writing
+			}
+		}
+		close(on)
+		var segments []uint64
+		for i, ticket := range tickets {
+			h, err := ticket.Wait(t.Context())
+			must(t, err)
+			segments = append(segments, h.Segment)
+			wantRead(t, s, h, recs[i])
+			defer wantRead(t, s, h, recs[i]) // and after the close
+		}
+		must(t, w.Close())
+		if d := cmp.Diff([]uint64{1, 1, 2, 2}, segments); d != "" {
+			t.Errorf("%s: segments (-want +got):\n%s", level, d)
+		}
+	}
+}
