@@ -1,0 +1,35 @@
+package hdfstest
+
+import "fmt"
+
+// An exception is how a namenode refuses a call.
+type exception struct{ class, text string }
+
+func (e *exception) Error() string { return e.class + ": " + e.text }
+
+// Classes of the exceptions that a client can meet here.
+const (
+	accessControl       = "org.apache.hadoop.security.AccessControlException"
+	alreadyBeingCreated = "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException"
+	assertionError      = "java.lang.AssertionError"
+	componentTooLong    = "org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException"
+	fileAlreadyExists   = "org.apache.hadoop.fs.FileAlreadyExistsException"
+	fileNotFound        = "java.io.FileNotFoundException"
+	invalidPath         = "org.apache.hadoop.fs.InvalidPathException"
+	ioException         = "java.io.IOException"
+	leaseExpired        = "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException"
+	noSuchMethod        = "org.apache.hadoop.ipc.RpcNoSuchMethodException"
+	notReplicatedYet    = "org.apache.hadoop.hdfs.server.namenode.NotReplicatedYetException"
+	parentNotDirectory  = "org.apache.hadoop.fs.ParentNotDirectoryException"
+	pathIsNotEmpty      = "org.apache.hadoop.fs.PathIsNotEmptyDirectoryException"
+	quotaOfNames        = "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException"
+	quotaOfSpace        = "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException"
+	recoveryInProgress  = "org.apache.hadoop.hdfs.protocol.RecoveryInProgressException"
+	retriable           = "org.apache.hadoop.ipc.RetriableException"
+	safeMode            = "org.apache.hadoop.hdfs.server.namenode.SafeModeException"
+	standby             = "org.apache.hadoop.ipc.StandbyException"
+)
+
+func refuse(class, format string, args ...any) error {
+	return &exception{class, fmt.Sprintf(format, args...)}
+}

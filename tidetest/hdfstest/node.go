@@ -1,0 +1,230 @@
+package hdfstest
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// errDied ends what a node's process did when it was killed.
+var errDied = errors.New("hdfstest: the node was killed")
+
+// A node is a process of the cluster: it runs, stands still or is dead. Its
+// fields are the cluster's, under Cluster.mu.
+type node struct {
+	c     *Cluster
+	name  string
+	addr  addr // in memory
+	serve func(*link)
+
+	up, paused bool
+	// life counts its starts. What belongs to another one is dead.
+	life int
+	// silent is when it was last heard, if it does not run.
+	silent time.Time
+	links  map[*link]struct{}
+
+	port     addr // on loopback, "" before Listen
+	listener net.Listener
+}
+
+// A link is a node's end of a connection. Reads and writes wait while the node
+// stands still and fail when it is dead.
+type link struct {
+	net.Conn
+	n    *node
+	life int
+}
+
+func (l *link) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if gone := l.n.gate(l.life); gone != nil {
+		return 0, gone
+	}
+	return n, err
+}
+
+func (l *link) Write(b []byte) (int, error) {
+	if err := l.n.gate(l.life); err != nil {
+		return 0, err
+	}
+	return l.Conn.Write(b)
+}
+
+// kill ends the connection as the death of the process would.
+func (l *link) kill() {
+	switch c := l.Conn.(type) {
+	case *conn:
+		c.abort()
+	case *net.TCPConn:
+		_ = c.SetLinger(0) // reset, even if all was read
+		_ = c.Close()
+	}
+}
+
+// gate waits until the node runs.
+func (n *node) gate(life int) error {
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	return n.running(life)
+}
+
+// running is gate under the cluster's mutex, which it gives up to wait.
+func (n *node) running(life int) error {
+	for n.paused && n.alive(life) {
+		n.c.changed.Wait()
+	}
+	if !n.alive(life) {
+		return errDied
+	}
+	return nil
+}
+
+func (n *node) alive(life int) bool { return n.up && n.life == life && !n.c.closed }
+
+// runs tells whether it can answer now.
+func (n *node) runs() bool { return n.up && !n.paused }
+
+// silence is for how long nothing was heard of it.
+func (n *node) silence() time.Duration {
+	if n.runs() {
+		return 0
+	}
+	return time.Since(n.silent)
+}
+
+// attach makes an end of a connection the node's own, nil if it is dead.
+func (n *node) attach(c net.Conn) *link {
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	if n.c.closed || !n.up {
+		return nil
+	}
+	l := &link{Conn: c, n: n, life: n.life}
+	n.links[l] = struct{}{}
+	return l
+}
+
+func (n *node) detach(l *link) {
+	n.c.mu.Lock()
+	delete(n.links, l)
+	n.c.mu.Unlock()
+	_ = l.Close()
+}
+
+// accept serves one connection, false if the node is dead.
+func (n *node) accept(c net.Conn) bool {
+	l := n.attach(c)
+	if l == nil {
+		return false
+	}
+	return n.c.start(func() {
+		defer n.detach(l)
+		n.serve(l)
+	})
+}
+
+// dial connects in memory.
+func (n *node) dial(from addr, latency time.Duration) (*conn, error) {
+	mine, theirs := pipe(from, n.addr, latency)
+	if !n.accept(theirs) {
+		return nil, refused(n.addr)
+	}
+	return mine, nil
+}
+
+func refused(to addr) error {
+	return &net.OpError{Op: "dial", Net: "tcp", Addr: to, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+}
+
+// die is SIGKILL. It returns what has to be closed without the mutex.
+func (n *node) die() []io.Closer {
+	if !n.up {
+		return nil
+	}
+	if !n.paused {
+		n.silent = time.Now()
+	}
+	n.up, n.paused = false, false
+	n.life++
+	var closing []io.Closer
+	for l := range n.links {
+		closing = append(closing, closer(l.kill))
+	}
+	clear(n.links)
+	if n.listener != nil {
+		closing = append(closing, n.listener)
+		n.listener = nil
+	}
+	n.c.changed.Broadcast()
+	return closing
+}
+
+type closer func()
+
+func (f closer) Close() error {
+	f()
+	return nil
+}
+
+func closeAll(closing []io.Closer) {
+	for _, c := range closing {
+		_ = c.Close()
+	}
+}
+
+func (n *node) pause() {
+	if n.runs() {
+		n.paused, n.silent = true, time.Now()
+		n.c.changed.Broadcast()
+	}
+}
+
+func (n *node) resume() {
+	n.paused = false
+	n.c.changed.Broadcast()
+}
+
+// listen serves the node on loopback too, on the port it had before if any.
+func (n *node) listen() error {
+	n.c.mu.Lock()
+	at := string(cmp.Or(n.port, "127.0.0.1:0"))
+	wanted := n.c.listening && n.up && n.listener == nil
+	n.c.mu.Unlock()
+	if !wanted {
+		return nil
+	}
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return err
+	}
+	n.c.mu.Lock()
+	n.listener, n.port = l, addr(l.Addr().String())
+	n.c.mu.Unlock()
+	if !n.c.start(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if !n.accept(c) {
+				_ = c.Close()
+			}
+		}
+	}) {
+		return errors.Join(net.ErrClosed, l.Close())
+	}
+	return nil
+}
+
+// public is the address that clients are told.
+func (n *node) public() addr {
+	if n.port != "" {
+		return n.port
+	}
+	return n.addr
+}
