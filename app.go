@@ -19,6 +19,8 @@ import (
 	"unicode"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/tidemill/tidemill/internal/fsys"
 )
 
 // App is a job as a program.
@@ -69,7 +71,7 @@ func (app App) parse(args []string, stderr io.Writer) (command, error) {
 	executors := 0
 	fs := flag.NewFlagSet(app.Name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // else a mistake prints the whole usage
-	fs.StringVar(&c.dir, "dir", "", "`directory` of the job's logs and checkpoints: new, empty, or where an earlier run left off (default: a temporary one)")
+	fs.StringVar(&c.dir, "dir", "", "`directory` of the job's logs and checkpoints: new, empty, or where an earlier run left off; scheme://host:port/path is on another file system (default: a temporary one)")
 	fs.DurationVar(&c.duration, "for", 0, "stop gracefully after this time (0: run until a signal)")
 	fs.StringVar(&c.level, "log-level", "info", "log `level`: trace, debug, info, warn, error, off")
 	fs.BoolVar(&c.graph, "graph", false, "print the job's graph and its settings, and exit")
@@ -318,10 +320,17 @@ func jobDir(dir string) (path string, remove func() error, err error) {
 		}
 		return path, func() error { return os.RemoveAll(path) }, err
 	}
+	none := func() error { return nil }
+	if err := fsys.CheckName(dir); err != nil {
+		return "", none, fmt.Errorf("-dir: %w", err)
+	}
+	if scheme, _, _ := fsys.SplitURL(dir); scheme != "" {
+		return fsys.Clean(dir), none, nil
+	}
 	if path, err = filepath.Abs(dir); err != nil {
 		err = fmt.Errorf("-dir: %w", err)
 	}
-	return path, func() error { return nil }, err
+	return path, none, err
 }
 
 // stateLines say where the state is, what it survives, and what of an earlier
@@ -336,6 +345,9 @@ func (ssc *StreamingContext) stateLines(temporary bool) []string {
 		"sync":   "what is acknowledged survives the end of the process and of the machine",
 		"memory": "what is acknowledged may be lost with the process",
 	}[ssc.cfg.Durability]
+	if ssc.dir != nil && ssc.dir.promise != "" {
+		survives = ssc.dir.promise
+	}
 	lines := []string{fmt.Sprintf("state: %s; durability %s: %s", where, ssc.cfg.Durability, survives)}
 	if r := ssc.Recovered(); r.Recovered {
 		lines = append(lines, r.String())

@@ -158,6 +158,8 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{counting(), "-log-level all", 2, "counting: -log-level \"all\": must be trace, debug, info, warn, error or off\n"},
 		{counting(), "-dir " + full, 1, "counting: job \"counting\": -dir " + full + " is not empty (something, ...) and no job's: give a new or empty one, or one that a job has used\n"},
 		{counting(), "-dir " + full + "/something", 1, "counting: job \"counting\": -dir " + full + "/something: mkdir " + full + "/something: not a directory\n"},
+		{counting(), "-dir hdfs:/a", 1, "counting: -dir: name \"hdfs:/a\": names of a file system other than the local one look like hdfs://host:port/path\n"},
+		{counting(), "-dir ftp://host/../a", 1, "counting: job \"counting\": -dir ftp://host/a: stat ftp://host/a: unknown scheme \"ftp\": known are local names and hdfs://\n"},
 		{counting(), "-fresh", 2, "counting: -fresh, -rerun-pending and -drop-state say what to do with what -dir holds: give -dir\n"},
 		{counting(), "-drop-state=", 2, "counting: invalid value \"\" for flag -drop-state: want a name (-help lists the flags)\n"},
 		{App{Name: "bad"}, "", 1, "bad: job \"bad\": App.Build is nil\n"},

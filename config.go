@@ -58,6 +58,12 @@ type Config struct {
 	RateMin          float64
 
 	FileRemember time.Duration
+
+	HDFSReplication int
+	HDFSMinReplicas int
+	HDFSCommit      string
+	HDFSTimeout     time.Duration
+	HDFSPatience    time.Duration
 }
 
 // setting is one row of the table of settings.
@@ -104,6 +110,11 @@ func settings() []setting {
 		weight("rate-derived", "0", "Weight in an estimate of how fast the distance of rate and speed changes.", func(c *Config) *Opt[float64] { return &c.RateDerived }),
 		positive("rate-min", "100", "Records per second below which no estimate goes.", func(c *Config) *float64 { return &c.RateMin }),
 		duration("file-remember", "1m0s", "How old a file may be when a file stream first sees it, and how long it is known.", func(c *Config) *time.Duration { return &c.FileRemember }),
+		integer("hdfs-replication", "0 (the cluster's)", "Replicas of the files that are written to HDFS.", 0, func(c *Config) *int { return &c.HDFSReplication }),
+		integer("hdfs-min-replicas", "2, or hdfs-replication if less", "Datanodes that must have acknowledged what a file on HDFS has committed.", 0, func(c *Config) *int { return &c.HDFSMinReplicas }),
+		choice("hdfs-commit", "How a file on HDFS commits: when the datanodes have acknowledged (acks), or by closing it at every commit (close), which is slow and the only way where datanodes are spoken to under SASL.", []string{"acks", "close"}, func(c *Config) *string { return &c.HDFSCommit }),
+		duration("hdfs-timeout", "10s", "How long one call of a namenode, or one step of writing or reading on HDFS, may take.", func(c *Config) *time.Duration { return &c.HDFSTimeout }),
+		duration("hdfs-patience", "5m0s", "How long work on HDFS waits for a namenode that is away, standby or in safe mode, for datanodes that take a new block, and for leases to recover, before it fails.", func(c *Config) *time.Duration { return &c.HDFSPatience }),
 	}
 }
 
@@ -134,6 +145,9 @@ func (c Config) withDefaults() Config {
 	setMissing(&c.RateIntegral, 0.2)
 	setMissing(&c.RateDerived, 0)
 	setDefault(&c.FileRemember, time.Minute)
+	setDefault(&c.HDFSCommit, "acks")
+	setDefault(&c.HDFSTimeout, 10*time.Second)
+	setDefault(&c.HDFSPatience, 5*time.Minute)
 	return c
 }
 

@@ -56,6 +56,11 @@ var samples = []struct {
 	{"rate-derived", []string{"0.1", "1e-1"}, map[string]string{"-1": "at least 0", "NaN": "no number"}},
 	{"rate-min", []string{"0.5", ".5"}, map[string]string{"0": "more than 0", "-10": "at least 0", "NaN": "no number", "Inf": "finite"}},
 	{"file-remember", []string{"1h0m0s", "60m"}, map[string]string{"-1h": "positive"}},
+	{"hdfs-replication", []string{"2", "02"}, map[string]string{"-1": "at least 0", "x": "no whole number"}},
+	{"hdfs-min-replicas", []string{"1", "01"}, map[string]string{"-1": "at least 0"}},
+	{"hdfs-commit", []string{"close", "close"}, map[string]string{"never": "one of acks, close"}},
+	{"hdfs-timeout", []string{"5s", "5000ms"}, map[string]string{"-1s": "positive"}},
+	{"hdfs-patience", []string{"1m0s", "60s"}, map[string]string{"-1s": "positive"}},
 }
 
 func TestEverySettingHasSamples(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -69,11 +68,17 @@ type StreamingContext struct {
 
 // environment is what a job gets from outside; tests replace it.
 type environment struct {
-	fs      fsys.FS
-	stdout  io.Writer
-	log     hclog.Logger
-	scratch string
-	events  driver.Log
+	fs     fsys.FS
+	stdout io.Writer
+	log    hclog.Logger
+	events driver.Log
+
+	scratch      string
+	scratchFS    fsys.FS
+	clearScratch bool // a start empties it
+	dropScratch  bool // it goes with the run
+
+	opened *fsys.Router // fs, if the context made it
 
 	dir     string // empty: nothing is kept
 	restart Restart
@@ -84,8 +89,8 @@ type environment struct {
 // ContextOption changes what a context gets from its surroundings.
 type ContextOption func(*environment)
 
-// WithFS replaces the local file system for scratch files, file sources and
-// file outputs.
+// WithFS replaces the local file system, and those that names with a scheme lead
+// to, for the directory of the job, scratch files, file sources and file outputs.
 func WithFS(f fsys.FS) ContextOption { return func(e *environment) { e.fs = f } }
 
 // WithStdout replaces the standard output of Print.
@@ -96,29 +101,54 @@ func WithLogger(l hclog.Logger) ContextOption { return func(e *environment) { e.
 
 // WithDir sets the directory in which the job keeps its logs, checkpoints and
 // scratch files, and goes on when it is started again. It is new, empty, or
-// one that the job has used. Without it the job keeps nothing.
+// one that the job has used. Without it the job keeps nothing. If it is on another
+// file system (scheme://authority/path), scratch files stay on the local disk.
 func WithDir(dir string) ContextOption { return func(e *environment) { e.dir = dir } }
 
-// WithScratch sets the directory for scratch files of a job that keeps nothing;
-// by default it is a temporary one, made at the first need.
+// WithScratch sets the directory for scratch files of a job that keeps nothing, or
+// keeps it on another file system; by default it is a temporary one.
 func WithScratch(dir string) ContextOption { return func(e *environment) { e.scratch = dir } }
 
 // WithEventLog replaces the driver's log in memory of a job that keeps nothing.
 func WithEventLog(l driver.Log) ContextOption { return func(e *environment) { e.events = l } }
 
+// surroundings are those that the options leave, completed.
+func surroundings(cfg Config, opts []ContextOption) environment {
+	e := environment{stdout: os.Stdout, log: hclog.NewNullLogger(), events: &driver.MemLog{}}
+	for _, o := range opts {
+		o(&e)
+	}
+	if e.fs == nil {
+		e.opened = fsys.NewRouter(fsys.Local(), cfg.schemes(e.log))
+		e.fs = e.opened
+	}
+	e.scratchFS = e.fs
+	scheme, _, _ := fsys.SplitURL(e.dir)
+	switch {
+	case e.dir != "" && scheme == "":
+		e.scratch, e.clearScratch = fsys.Join(e.dir, "scratch"), true
+	case e.scratch != "":
+	default:
+		e.scratch = fmt.Sprintf("%s/tidemill-%d-%d", os.TempDir(), os.Getpid(), time.Now().UnixNano())
+		if scheme != "" { // what is spilled must not go over the network
+			e.scratchFS, e.clearScratch, e.dropScratch = fsys.Local(), true, true
+		}
+	}
+	return e
+}
+
+// close closes what the context opened, when nothing of the job runs any more.
+func (e *environment) close() error {
+	if e.opened == nil {
+		return nil
+	}
+	return e.opened.Close()
+}
+
 // New builds the job's graph and checks it. The error holds everything that is
 // wrong with it.
 func New(app App, cfg Config, opts ...ContextOption) (*StreamingContext, error) {
-	env := environment{fs: fsys.Local(), stdout: os.Stdout, log: hclog.NewNullLogger(), events: &driver.MemLog{}}
-	for _, o := range opts {
-		o(&env)
-	}
-	if env.scratch == "" {
-		env.scratch = fmt.Sprintf("%s/tidemill-%d-%d", os.TempDir(), os.Getpid(), time.Now().UnixNano())
-	}
-	if env.dir != "" {
-		env.scratch = path.Join(env.dir, "scratch")
-	}
+	env := surroundings(cfg, opts)
 	if app.Name == "" {
 		return nil, errors.New("App.Name is empty: a job needs a name")
 	}
@@ -270,11 +300,12 @@ func (ssc *StreamingContext) begin() (*driver.Driver, error) {
 // start starts the executors, then the driver. After an error the driver has ended.
 func (ssc *StreamingContext) start(ctx context.Context, d *driver.Driver) error {
 	x := driver.Durable{Run: newRun(), Epoch: 1, Program: ssc.program(), Events: ssc.env.events, States: state.NewMemStorage()}
+	x.Close = ssc.env.close
 	if ssc.env.dir != "" {
 		var err error
 		if x, err = ssc.openDir(ctx); err != nil {
 			d.Abort(nil, err)
-			return err
+			return errors.Join(err, ssc.env.close())
 		}
 	}
 	ssc.mu.Lock()
@@ -311,7 +342,7 @@ func (ssc *StreamingContext) startExecutor(d *driver.Driver) (*executor.Executor
 	id := base.ExecutorID(fmt.Sprintf("exec-%d", n))
 	cfg := executor.Config{
 		ID: id, Slots: ssc.cfg.TaskSlots, Job: ssc.job.Name, Run: run, Epoch: epoch,
-		FS: ssc.env.fs, Dir: path.Join(ssc.env.scratch, string(id)),
+		FS: ssc.env.scratchFS, Dir: fsys.Join(ssc.env.scratch, string(id)),
 		MemoryLimit: ssc.cfg.MemoryLimit, Checked: ssc.cfg.Checked,
 		Receiver: ssc.cfg.receiver(), States: states, Log: ssc.env.log.Named(string(id)),
 	}

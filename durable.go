@@ -10,10 +10,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemill/tidemill/checkpoint"
 	"github.com/tidemill/tidemill/driver"
@@ -57,6 +58,8 @@ type directory struct {
 	states  *wal.Store
 	logs    executor.BlockLogs
 	state   *executor.StateLog
+	drop    func() // removes scratch files that are outside; nil if there are none
+	promise string // what an acknowledged record survives, if the file system says so
 
 	// syncs is the context of the log's syncs before deletions: what is not
 	// deleted at the end is an orphan that the next start removes.
@@ -83,8 +86,11 @@ func (ssc *StreamingContext) openDir(ctx context.Context) (x driver.Durable, err
 		return x, err
 	}
 	level := ssc.cfg.level()
+	if dir.promise, err = promise(env.fs, env.dir, level); err != nil {
+		return x, fmt.Errorf("-dir %s: %w", env.dir, err)
+	}
 	dir.journal, err = driver.OpenJournal(ctx, driver.JournalConfig{
-		FS: env.fs, Dir: path.Join(env.dir, "log"), Level: level, Fresh: env.restart.Fresh,
+		FS: env.fs, Dir: fsys.Join(env.dir, "log"), Level: level, Fresh: env.restart.Fresh,
 		SnapshotBytes: ssc.cfg.SnapshotBytes, Keep: ssc.cfg.SnapshotsKept,
 		LockWait: lockWait, Alarm: ssc.driver.Raise, Log: log,
 	})
@@ -124,11 +130,24 @@ func (ssc *StreamingContext) openDir(ctx context.Context) (x driver.Durable, err
 	x.Run, x.Epoch, x.Accepted, x.Facts = run, dir.journal.Epoch(), found.Accepted, facts
 	x.Program = ssc.program()
 	x.Events, x.States, x.Blocks = dir.journal, dir.state, dir.logs
-	x.Close = func() error { return dir.close(true) }
+	x.Close = func() error { return errors.Join(dir.close(true), ssc.env.close()) }
 	ssc.mu.Lock()
 	ssc.dir, ssc.recovery = dir, recoveryOf(facts, found, x.Epoch)
 	ssc.mu.Unlock()
 	return x, nil
+}
+
+// promise asks the file system of a directory what it promises at a level.
+func promise(f fsys.FS, name string, level wal.Level) (string, error) {
+	serves, err := fsys.For(f, name)
+	if err != nil {
+		return "", err
+	}
+	p, ok := serves.(fsys.Promiser)
+	if !ok || level == wal.LevelMemory {
+		return "", nil
+	}
+	return p.Promise(level == wal.LevelSync)
 }
 
 // openStores opens the logs of blocks and of state, with what of them is
@@ -136,7 +155,7 @@ func (ssc *StreamingContext) openDir(ctx context.Context) (x driver.Durable, err
 func (dir *directory) openStores(ctx context.Context, ssc *StreamingContext, level wal.Level, facts *driver.Facts, x *driver.Durable) (err error) {
 	env := ssc.env
 	open := func(name string) (*wal.Store, error) {
-		sub := path.Join(env.dir, name)
+		sub := fsys.Join(env.dir, name)
 		if err := fsys.MakeDirs(env.fs, sub); err != nil {
 			return nil, err
 		}
@@ -154,27 +173,47 @@ func (dir *directory) openStores(ctx context.Context, ssc *StreamingContext, lev
 		return err
 	}
 	blocks, states := facts.Handles()
-	rb, err := dir.blocks.Recover(ctx, blocks)
-	if err != nil {
-		return fmt.Errorf("recover received blocks: %w", err)
+	// Side by side: where leases have to be recovered each waits for heartbeats.
+	var rb, rs wal.Recovered
+	both, recovering := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		if rb, err = dir.blocks.Recover(recovering, blocks); err != nil {
+			return fmt.Errorf("recover received blocks: %w", err)
+		}
+		return nil
+	})
+	both.Go(func() (err error) {
+		if rs, err = dir.states.Recover(recovering, states); err != nil {
+			return fmt.Errorf("recover the state log: %w", err)
+		}
+		return nil
+	})
+	if err := both.Wait(); err != nil {
+		return err
 	}
 	x.Missing = rb.Missing
-	rs, err := dir.states.Recover(ctx, states)
-	if err != nil {
-		return fmt.Errorf("recover the state log: %w", err)
-	}
 	if missing := stillNeeded(rs.Missing, facts, x.Drop); len(missing) > 0 {
-		return fmt.Errorf("%d state files are gone, the first is %s in %s: restore the directory, or give -drop-state or -fresh", len(missing), missing[0], path.Join(env.dir, "state"))
+		return fmt.Errorf("%d state files are gone, the first is %s in %s: restore the directory, or give -drop-state or -fresh", len(missing), missing[0], fsys.Join(env.dir, "state"))
 	}
 	dir.logs = executor.BlockLogs{Store: dir.blocks}
 	if dir.state, err = executor.OpenStateLog(ctx, dir.states, dir.journal.Epoch()); err != nil {
 		return err
 	}
-	scratch := path.Join(env.dir, "scratch")
-	if err := env.fs.RemoveAll(scratch); err != nil {
+	if !env.clearScratch {
+		return nil
+	}
+	if env.dropScratch {
+		dir.drop = func() {
+			// A task that was left behind may still be writing there.
+			if err := env.scratchFS.RemoveAll(env.scratch); err != nil {
+				env.log.Warn("scratch directory is not removed", "directory", env.scratch, "error", err)
+			}
+		}
+	}
+	if err := env.scratchFS.RemoveAll(env.scratch); err != nil {
 		return err
 	}
-	return env.fs.MkdirAll(scratch)
+	return env.scratchFS.MkdirAll(env.scratch)
 }
 
 // stillNeeded returns the state files that are not of operators whose state the
@@ -203,6 +242,9 @@ func (dir *directory) close(snapshot bool) error {
 	if dir.journal != nil {
 		errs = append(errs, dir.journal.Close(snapshot))
 	}
+	if dir.drop != nil {
+		dir.drop()
+	}
 	return errors.Join(errs...)
 }
 
@@ -224,17 +266,17 @@ func (ssc *StreamingContext) checkDir() (fresh bool, err error) {
 		switch e.Name {
 		case marker, "blocks", "state", "log", "scratch":
 		default:
-			if _, err := f.Stat(path.Join(dir, marker)); errors.Is(err, fs.ErrNotExist) {
+			if _, err := f.Stat(fsys.Join(dir, marker)); errors.Is(err, fs.ErrNotExist) {
 				return false, fmt.Errorf("-dir %s is not empty (%s, ...) and no job's: give a new or empty one, or one that a job has used", dir, e.Name)
 			}
 		}
 	}
 	for _, sub := range []string{"blocks", "state"} {
-		if found, err := fsys.Glob(f, path.Join(dir, sub, "*", "*", "*.wal")); err != nil || len(found) > 0 {
+		if found, err := fsys.Glob(f, fsys.Join(dir, sub, "*", "*", "*.wal")); err != nil || len(found) > 0 {
 			return false, err
 		}
 	}
-	w, err := f.Create(path.Join(dir, marker))
+	w, err := f.Create(fsys.Join(dir, marker))
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return true, nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -30,13 +29,13 @@ type Bad struct {
 	Err  error
 }
 
-func baseName(name string) string { return path.Base(name) }
+func baseName(name string) string { return fsys.Base(name) }
 
 // Write puts a snapshot into the epoch directory dir, which must exist. After
 // nil it is whole, durable and seen under its name; after an error it may be
 // there or not, and Write may be called again with the same.
 func Write(f fsys.FS, dir string, s Snapshot) (Info, error) {
-	target := path.Join(dir, nameOf(s.Seq))
+	target := fsys.Join(dir, nameOf(s.Seq))
 	in, err := write(f, dir, target, s)
 	switch {
 	case err == nil:
@@ -164,7 +163,7 @@ func list(f fsys.FS, dirs []string) (all []Info, temps []string, err error) {
 			return nil, nil, fmt.Errorf("checkpoint: list snapshots: %w", err)
 		}
 		for _, e := range entries {
-			name := path.Join(dir, e.Name)
+			name := fsys.Join(dir, e.Name)
 			if seq, ok := seqOf(e.Name); ok && !e.Dir {
 				all = append(all, Info{Path: name, Epoch: epochOf(dir), Seq: seq, Size: e.Size, ModTime: e.ModTime})
 			} else if isTemp(e.Name) && !e.Dir {
@@ -208,7 +207,7 @@ type noneGoodError []Bad
 
 func (e noneGoodError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "checkpoint: none of %d snapshots can be used; `tidemill checkpoint show %s` tells more:", len(e), path.Dir(e[0].Path))
+	fmt.Fprintf(&b, "checkpoint: none of %d snapshots can be used; `tidemill checkpoint show %s` tells more:", len(e), fsys.Dir(e[0].Path))
 	for _, bad := range e {
 		fmt.Fprintf(&b, "\n\t%v", bad.Err)
 	}
@@ -263,7 +262,7 @@ func Prune(f fsys.FS, dirs []string, keep int) (kept []Info, err error) {
 func removeAll(f fsys.FS, dirs []string, kept []Info, remove []string) error {
 	in := map[string]bool{}
 	for _, k := range kept {
-		in[path.Dir(k.Path)] = true
+		in[fsys.Dir(k.Path)] = true
 	}
 	if err := syncDirs(f, dirs, in); err != nil {
 		return err
@@ -275,7 +274,7 @@ func removeAll(f fsys.FS, dirs []string, kept []Info, remove []string) error {
 			errs = append(errs, fmt.Errorf("checkpoint: remove what is not needed: %w", err))
 			continue
 		}
-		changed[path.Dir(name)] = true
+		changed[fsys.Dir(name)] = true
 	}
 	return errors.Join(append(errs, syncDirs(f, dirs, changed))...)
 }
@@ -283,7 +282,7 @@ func removeAll(f fsys.FS, dirs []string, kept []Info, remove []string) error {
 // syncDirs syncs those of dirs that are in a set.
 func syncDirs(f fsys.FS, dirs []string, set map[string]bool) error {
 	for _, dir := range dirs {
-		if !set[path.Clean(dir)] {
+		if !set[fsys.Clean(dir)] {
 			continue
 		}
 		if err := f.SyncDir(dir); err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"regexp"
 
 	"github.com/tidemill/tidemill/internal/base"
@@ -86,7 +85,7 @@ func CommitFiles(dir string, keepEmpty bool) OutputRun {
 		if m.Records == 0 && !keepEmpty {
 			return nil
 		}
-		out := path.Join(staging, "out")
+		out := fsys.Join(staging, "out")
 		if err := gather(fsy, out, files, &m); err != nil {
 			return err
 		}
@@ -103,7 +102,7 @@ func CommitFiles(dir string, keepEmpty bool) OutputRun {
 // committed reports whether dir is a finished output. A directory without a
 // manifest at its place is somebody else's.
 func committed(fsy fsys.FS, dir string) (bool, error) {
-	_, err := fsy.Stat(path.Join(dir, "_SUCCESS"))
+	_, err := fsy.Stat(fsys.Join(dir, "_SUCCESS"))
 	if err == nil {
 		return true, nil
 	}
@@ -139,8 +138,8 @@ func gather(fsy fsys.FS, out string, files []rdd.WrittenFile, m *Manifest) error
 		if f.Path == "" {
 			continue
 		}
-		name := path.Base(f.Path)
-		if err := fsy.Rename(f.Path, path.Join(out, name)); err != nil {
+		name := fsys.Base(f.Path)
+		if err := fsy.Rename(f.Path, fsys.Join(out, name)); err != nil {
 			return err
 		}
 		m.Parts = append(m.Parts, ManifestPart{Name: name, Records: f.Records, Bytes: f.Bytes, CRC32C: fmt.Sprintf("%08x", f.CRC)})
@@ -149,7 +148,7 @@ func gather(fsy fsys.FS, out string, files []rdd.WrittenFile, m *Manifest) error
 	if err != nil {
 		return err
 	}
-	if err := fsys.WriteFile(fsy, path.Join(out, "_SUCCESS"), append(text, '\n')); err != nil {
+	if err := fsys.WriteFile(fsy, fsys.Join(out, "_SUCCESS"), append(text, '\n')); err != nil {
 		return err
 	}
 	return fsy.SyncDir(out)
@@ -164,7 +163,7 @@ func sweepStaging(fsy fsys.FS, dir string, name base.UID) error {
 	stale := regexp.MustCompile(`^\.` + regexp.QuoteMeta(string(name)) + `-\d+\.\d+$`)
 	for _, i := range infos {
 		if i.Dir && stale.MatchString(i.Name) {
-			if err := fsy.RemoveAll(path.Join(dir, i.Name)); err != nil {
+			if err := fsy.RemoveAll(fsys.Join(dir, i.Name)); err != nil {
 				return err
 			}
 		}

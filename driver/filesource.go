@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -173,7 +172,7 @@ func (s *FileSource) find(t base.BatchTime) error {
 			if i.Dir || mtime <= ignore || mtime > t || skippedName(i.Name) {
 				continue
 			}
-			f := rdd.File{Path: path.Join(dir, i.Name), Size: i.Size, ModTime: int64(mtime)}
+			f := rdd.File{Path: fsys.Join(dir, i.Name), Size: i.Size, ModTime: int64(mtime)}
 			if !s.known[f] {
 				found = append(found, f)
 			}

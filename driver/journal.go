@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"sync"
 	"time"
 
@@ -117,7 +116,7 @@ func OpenJournal(ctx context.Context, cfg JournalConfig) (*Journal, error) {
 // name first, so that no start finds half of one.
 func forget(f fsys.FS, dir string, claimed *wal.Claimed) error {
 	for _, e := range claimed.Sealed {
-		old := path.Join(dir, "forgotten-"+path.Base(e.Dir))
+		old := fsys.Join(dir, "forgotten-"+fsys.Base(e.Dir))
 		if err := f.Rename(e.Dir, old); err != nil {
 			return fmt.Errorf("driver: forget the log: %w", err)
 		}
@@ -272,6 +271,7 @@ func (j *Journal) Snapshot(ctx context.Context) error {
 	if _, err := checkpoint.Write(j.cfg.FS, j.claimed.Dir, checkpoint.Snapshot{Epoch: j.claimed.Epoch, Seq: seq, Body: body}); err != nil {
 		return err
 	}
+	j.w.Covered(seq)
 	if err := j.Append(ctx, SnapshotDone{Seq: seq}); err != nil {
 		return err
 	}

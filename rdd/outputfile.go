@@ -6,7 +6,6 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"path"
 	"strconv"
 	"sync/atomic"
 
@@ -35,12 +34,12 @@ func DecodeWrittenFile(b []byte) (WrittenFile, error) {
 // StagingDir is where tasks of an epoch write the files of an output's batch.
 // The driver moves the chosen ones to [FinalDir] at commit.
 func StagingDir(dir string, name base.UID, t base.BatchTime, epoch base.Epoch) string {
-	return path.Join(dir, fmt.Sprintf(".%s-%d.%d", name, int64(t), uint64(epoch)))
+	return fsys.Join(dir, fmt.Sprintf(".%s-%d.%d", name, int64(t), uint64(epoch)))
 }
 
 // FinalDir is where the committed files of an output's batch are.
 func FinalDir(dir string, name base.UID, t base.BatchTime) string {
-	return path.Join(dir, fmt.Sprintf("%s-%d", name, int64(t)))
+	return fsys.Join(dir, fmt.Sprintf("%s-%d", name, int64(t)))
 }
 
 // PartFile is the name of a partition's file, without what tells its format.
@@ -113,15 +112,15 @@ type outputFile struct {
 // never share one, not even those that are given up.
 func (o *fileOutput) file(t *Task, part int) *outputFile {
 	attempt := strconv.Itoa(t.Attempt()) + "-" + t.Executor() + "-" + strconv.FormatInt(o.writes.Add(1), 10)
-	dir := path.Join(StagingDir(o.dir, o.uid, t.Batch(), t.spec.Epoch), attempt)
-	return &outputFile{fs: o.fs, WrittenFile: WrittenFile{Path: path.Join(dir, PartFile(part)+o.suffix)}}
+	dir := fsys.Join(StagingDir(o.dir, o.uid, t.Batch(), t.spec.Epoch), attempt)
+	return &outputFile{fs: o.fs, WrittenFile: WrittenFile{Path: fsys.Join(dir, PartFile(part)+o.suffix)}}
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func (f *outputFile) Write(b []byte) (int, error) {
 	if f.f == nil {
-		if err := f.fs.Mkdir(path.Dir(f.Path)); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := f.fs.Mkdir(fsys.Dir(f.Path)); err != nil && !errors.Is(err, fs.ErrExist) {
 			return 0, err
 		}
 		var err error

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"strings"
 	"time"
 
@@ -132,7 +131,7 @@ func (t *tail) follow(e fsys.Info) error {
 	if e.Size == f.seen || e.Size == t.position[e.Name] {
 		return nil
 	}
-	r, err := t.cfg.FS.Open(path.Join(t.cfg.Dir, e.Name))
+	r, err := t.cfg.FS.Open(fsys.Join(t.cfg.Dir, e.Name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // gone since it was listed
 	}

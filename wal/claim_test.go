@@ -94,6 +94,25 @@ func TestB17SecondClaimerIsRefused(t *testing.T) {
 	})
 }
 
+func TestLockIsTakenWhereTheNameLeads(t *testing.T) {
+	m := fsys.NewMem()
+	r := fsys.NewRouter(lockless{fsys.NewMem()}, map[string]func(string) (fsys.FS, error){
+		"mem": func(string) (fsys.FS, error) { return m, m.MkdirAll("mem://h/") },
+	})
+	first, err := wal.Claim(t.Context(), r, "mem://h/p", wal.ClaimOptions{})
+	must(t, err)
+	if first.Dir != "mem://h/p/e-000001" {
+		t.Errorf("claimed %q", first.Dir)
+	}
+	_, err = wal.Claim(t.Context(), r, "mem://h/p", wal.ClaimOptions{})
+	wantError(t, err, fsys.ErrLocked, `"mem://h/p" is in use`)
+	must(t, first.Close())
+	for range 2 { // no locks on the other one
+		_, err = wal.Claim(t.Context(), r, "p", wal.ClaimOptions{})
+		must(t, err)
+	}
+}
+
 // Without locks any number may claim at once: each epoch has one owner, and the
 // others are fenced.
 func TestClaimsRaceWithoutLocks(t *testing.T) {

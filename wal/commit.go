@@ -58,7 +58,7 @@ func (w *Writer) take(spare []*Ticket) (g *group, last bool) {
 		default:
 		}
 		w.mu.Lock()
-		aged := w.open != nil && w.cfg.SegmentAge > 0 && time.Since(w.open.opened) >= w.cfg.SegmentAge
+		aged := w.aged()
 		if aged && w.plan.segment == w.open.number {
 			w.startSegment()
 		}
@@ -72,11 +72,24 @@ func (w *Writer) take(spare []*Ticket) (g *group, last bool) {
 	}
 }
 
+// aged reports whether it is time to roll. While no file can be made the open one
+// goes on: what is due by age only can wait.
+func (w *Writer) aged() bool {
+	return w.open != nil && w.cfg.SegmentAge > 0 && time.Since(w.open.opened) >= w.cfg.SegmentAge && !w.away(w.dir)
+}
+
+// lookAgain is when a writer whose segment is due looks whether a file can be made.
+const lookAgain = time.Second
+
 // idle waits until there may be something to do.
 func (w *Writer) idle() {
 	var age <-chan time.Time
 	if w.open != nil && w.cfg.SegmentAge > 0 {
-		timer := time.NewTimer(w.cfg.SegmentAge - time.Since(w.open.opened))
+		left := w.cfg.SegmentAge - time.Since(w.open.opened)
+		if left <= 0 && w.away(w.dir) {
+			left = lookAgain
+		}
+		timer := time.NewTimer(left)
 		defer timer.Stop()
 		age = timer.C
 	}

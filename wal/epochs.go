@@ -74,7 +74,8 @@ func (c *Claimed) Close() error {
 // Claim fences all epochs under parent and makes the directory of the next one
 // (Invariant 7). On a file system that has locks it holds that of the parent
 // until Close. It renames the directories of lower epochs, so that their writers
-// can't make another segment, and only then lists them. [ErrFenced] says that
+// can't make another segment, ends the writing of the files they have open where
+// the file system needs that, and only then lists them. [ErrFenced] says that
 // another claimed the same epoch first.
 func Claim(ctx context.Context, fs fsys.FS, parent string, opts ClaimOptions) (_ *Claimed, err error) {
 	if err := fsys.MakeDirs(fs, parent); err != nil {
@@ -84,13 +85,13 @@ func Claim(ctx context.Context, fs fsys.FS, parent string, opts ClaimOptions) (_
 	if c.lock, err = lock(ctx, fs, parent, opts.LockWait); err != nil {
 		return nil, err
 	}
-	if err = c.claim(fs, parent); err != nil {
+	if err = c.claim(ctx, fs, parent); err != nil {
 		return nil, errors.Join(fmt.Errorf("wal: claim %q: %w", parent, err), c.Close())
 	}
 	return c, nil
 }
 
-func (c *Claimed) claim(fs fsys.FS, parent string) error {
+func (c *Claimed) claim(ctx context.Context, fs fsys.FS, parent string) error {
 	if err := sealEpochs(fs, parent, nil); err != nil {
 		return err
 	}
@@ -108,6 +109,9 @@ func (c *Claimed) claim(fs fsys.FS, parent string) error {
 			return fmt.Errorf("%w: %q appeared", ErrFenced, e.Dir)
 		}
 		c.Epoch = max(c.Epoch, e.Epoch+1)
+	}
+	if err := endWriting(ctx, fs, epochs); err != nil {
+		return err
 	}
 	c.Sealed = epochs
 	c.Dir = join(parent, epochDir(c.Epoch))
@@ -181,7 +185,11 @@ func sealEpochs(fs fsys.FS, parent string, seal func(base.Epoch) bool) error {
 
 // lock takes the lock of a directory, if the file system has locks.
 func lock(ctx context.Context, fs fsys.FS, parent string, wait time.Duration) (io.Closer, error) {
-	locker, ok := fs.(fsys.Locker)
+	serves, err := fsys.For(fs, parent)
+	if err != nil {
+		return nil, fmt.Errorf("wal: lock %q: %w", parent, err)
+	}
+	locker, ok := serves.(fsys.Locker)
 	if !ok {
 		return nil, nil
 	}

@@ -148,6 +148,24 @@ func TestFailedSyncOfASealedSegmentIsRemembered(t *testing.T) {
 	wantScan(t, m, "d", records(1, "a", "b"))
 }
 
+// What is on disk elsewhere is not asked of a file whose sync failed, and nothing
+// more than that.
+func TestSyncDoesNotAnswerForWhatIsCovered(t *testing.T) {
+	m := newDir(t)
+	f := &faults{op: "sync", at: 1, err: syscall.EIO}
+	m.FailWith(f.hook)
+	w := create(t, wal.Config{FS: m}, 1)
+	add(t, w, "a", "b")
+	wantError(t, w.Sync(t.Context()), syscall.EIO, segment1)
+	add(t, w, "c")
+	w.Covered(1)
+	wantError(t, w.Sync(t.Context()), syscall.EIO, segment1)
+	w.Covered(2)
+	must(t, w.Sync(t.Context()))
+	must(t, w.Sync(t.Context()))
+	must(t, w.Close())
+}
+
 // B23: a disk that is full for a while delays and loses nothing, and leaves no
 // heap of empty files.
 func TestB23DiskFullForAWhile(t *testing.T) {

@@ -2,11 +2,11 @@ package wal
 
 import (
 	"fmt"
-	"path"
 	"strconv"
 	"strings"
 
 	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/fsys"
 )
 
 const (
@@ -95,4 +95,4 @@ func checkLog(log string) error {
 	return nil
 }
 
-func join(dir, name string) string { return path.Join(dir, name) }
+func join(dir, name string) string { return fsys.Join(dir, name) }

@@ -156,8 +156,10 @@ func removeEpochDir(fs fsys.FS, dir string) error {
 			return err
 		}
 	}
-	if err := fs.Remove(dir); err != nil && !gone(err) {
-		return err
+	for _, name := range []string{join(dir, recoveredFile), dir} {
+		if err := fs.Remove(name); err != nil && !gone(err) {
+			return err
+		}
 	}
 	return nil
 }

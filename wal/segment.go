@@ -211,7 +211,7 @@ func (w *Writer) settle() {
 	}
 	w.cfg.Alarm(err)
 	if w.cfg.Level != LevelSync {
-		w.unsynced = err
+		w.unsynced, w.doubtful = err, w.acked
 	}
 }
 
@@ -224,13 +224,16 @@ func (w *Writer) closed(s *segment) {
 // syncAll answers Sync.
 func (w *Writer) syncAll() error {
 	w.settle()
+	if w.unsynced != nil && w.doubtful <= w.covered.Load()+1 {
+		w.unsynced = nil
+	}
 	if w.unsynced != nil {
 		return w.unsynced
 	}
 	if s := w.open; s != nil {
 		if err := w.syncOpen(); err != nil {
 			if w.cfg.Level != LevelSync {
-				w.unsynced = fmt.Errorf("wal: sync segment %q: %w", w.path(s.number), err)
+				w.unsynced, w.doubtful = fmt.Errorf("wal: sync segment %q: %w", w.path(s.number), err), w.acked
 			}
 			w.cfg.Alarm(fmt.Errorf("wal: sync segment %q: %w", w.path(s.number), err))
 			w.abandon(err)

@@ -128,6 +128,8 @@ func (s *Store) Recover(ctx context.Context, live []base.Handle) (Recovered, err
 	if err != nil {
 		return Recovered{}, fmt.Errorf("wal: recover store %q: %w", s.cfg.Dir, err)
 	}
+	dirs := map[string][]EpochDir{} // by log
+	var all []EpochDir
 	for _, in := range infos {
 		log, ok := unescape(in.Name)
 		if !ok || !in.Dir {
@@ -136,7 +138,16 @@ func (s *Store) Recover(ctx context.Context, live []base.Handle) (Recovered, err
 		if err := ctx.Err(); err != nil {
 			return Recovered{}, fmt.Errorf("wal: recover store %q: %w", s.cfg.Dir, err)
 		}
-		if err := findSegments(s.cfg.FS, join(s.cfg.Dir, in.Name), log, epochs, found); err != nil {
+		if dirs[log], err = sealAll(s.cfg.FS, join(s.cfg.Dir, in.Name)); err != nil {
+			return Recovered{}, fmt.Errorf("wal: recover log %q: %w", log, err)
+		}
+		all = append(all, dirs[log]...)
+	}
+	if err := endWriting(ctx, s.cfg.FS, all); err != nil {
+		return Recovered{}, fmt.Errorf("wal: recover store %q: %w", s.cfg.Dir, err)
+	}
+	for log := range dirs {
+		if err := findSegments(s.cfg.FS, dirs[log], log, epochs, found); err != nil {
 			return Recovered{}, fmt.Errorf("wal: recover log %q: %w", log, err)
 		}
 	}
@@ -171,15 +182,16 @@ func (s *Store) Recover(ctx context.Context, live []base.Handle) (Recovered, err
 	return r, nil
 }
 
-// findSegments seals the epochs of one log and lists what is in them.
-func findSegments(fs fsys.FS, parent, log string, epochs map[epochKey]*epochState, found map[segmentKey]*segmentState) error {
+// sealAll seals the epochs of one log and lists them.
+func sealAll(fs fsys.FS, parent string) ([]EpochDir, error) {
 	if err := sealEpochs(fs, parent, nil); err != nil {
-		return err
+		return nil, err
 	}
-	dirs, err := Epochs(fs, parent)
-	if err != nil {
-		return err
-	}
+	return Epochs(fs, parent)
+}
+
+// findSegments lists what is in the sealed epochs of one log.
+func findSegments(fs fsys.FS, dirs []EpochDir, log string, epochs map[epochKey]*epochState, found map[segmentKey]*segmentState) error {
 	for _, d := range dirs {
 		segments, err := listSegments(fs, d.Dir)
 		if err != nil {

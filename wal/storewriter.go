@@ -34,7 +34,7 @@ func (s *Store) Writer(ctx context.Context, log string, epoch base.Epoch) (*Stor
 	if closed {
 		return nil, fmt.Errorf("wal: store %q: %w", s.cfg.Dir, ErrClosed)
 	}
-	dir, err := s.claim(join(s.cfg.Dir, name), epoch)
+	dir, err := s.claim(ctx, join(s.cfg.Dir, name), epoch)
 	if err != nil {
 		return nil, fmt.Errorf("wal: claim epoch %s of %q: %w", epoch, log, err)
 	}
@@ -58,7 +58,7 @@ func (s *Store) Writer(ctx context.Context, log string, epoch base.Epoch) (*Stor
 	return sw, nil
 }
 
-func (s *Store) claim(parent string, epoch base.Epoch) (dir string, err error) {
+func (s *Store) claim(ctx context.Context, parent string, epoch base.Epoch) (dir string, err error) {
 	fs := s.cfg.FS
 	if err := fsys.MakeDirs(fs, parent); err != nil {
 		return "", err
@@ -72,6 +72,9 @@ func (s *Store) claim(parent string, epoch base.Epoch) (dir string, err error) {
 	}
 	if n := len(epochs); n > 0 && epochs[n-1].Epoch >= epoch {
 		return "", fmt.Errorf("%w: %q exists", ErrFenced, epochs[n-1].Dir)
+	}
+	if err := endWriting(ctx, fs, epochs); err != nil {
+		return "", err
 	}
 	dir = join(parent, epochDir(epoch))
 	if err := fs.Mkdir(dir); errors.Is(err, iofs.ErrExist) {

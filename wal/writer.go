@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"hash/crc32"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidemill/tidemill/internal/base"
+	"github.com/tidemill/tidemill/internal/fsys"
 )
 
 // maxQueued bounds what LevelMemory acknowledges before it is written
@@ -24,11 +26,14 @@ type Writer struct {
 	epoch base.Epoch
 	head  int64 // bytes of a segment's header
 	watch watcher
+	away  func(dir string) bool // no file can be made now
 
 	wake     chan struct{} // something to do; buffers one
 	closing  chan struct{} // closed by Close
 	killed   chan struct{} // closed by Kill
 	finished chan struct{} // closed by the goroutine at its end
+
+	covered atomic.Uint64 // what Covered said last
 
 	mu    sync.Mutex
 	next  uint64
@@ -43,6 +48,7 @@ type Writer struct {
 	acked    uint64 // lowest sequence that is not acknowledged
 	synced   uint64 // lowest sequence that is not known to be on disk
 	unsynced error  // why Sync can't be answered any more
+	doubtful uint64 // lowest sequence that unsynced says nothing of
 	retiring chan error
 	buf      []byte
 	delay    time.Duration
@@ -116,8 +122,14 @@ func create(cfg Config, dir, name string, epoch base.Epoch, next uint64, watch w
 	w := &Writer{
 		cfg: cfg, dir: dir, name: name, epoch: epoch, head: headerLength(name), watch: watch,
 		wake: make(chan struct{}, 1), closing: make(chan struct{}), killed: make(chan struct{}), finished: make(chan struct{}),
+		away: func(string) bool { return false },
 		next: next, plan: place{segment: 1, offset: headerLength(name)}, queue: newGroup(nil),
 		acked: next, synced: next, delay: cfg.RetryDelay,
+	}
+	if serves, err := fsys.For(cfg.FS, dir); err == nil { // else the first write says it
+		if r, ok := serves.(fsys.Remote); ok {
+			w.away = r.Away
+		}
 	}
 	go w.run()
 	return w, nil
@@ -238,8 +250,13 @@ func (w *Writer) Next() uint64 {
 
 // Sync returns nil once everything acknowledged so far is on disk, whatever the
 // level. If the disk fails to sync what was acknowledged at a lower level, this
-// and every later call returns why: nobody may rely on those records.
+// and every later call returns why, until [Writer.Covered]: nobody may rely on
+// those records.
 func (w *Writer) Sync(ctx context.Context) error { return w.ask(ctx, true) }
+
+// Covered says that what the records up to seq say is on disk elsewhere: a later
+// Sync need not answer for them.
+func (w *Writer) Covered(seq uint64) { w.covered.Store(seq) }
 
 // Roll seals the open segment and returns when its file is closed. Later records
 // go to a new one.

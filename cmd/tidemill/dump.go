@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 
 	"github.com/spf13/cobra"
 
@@ -62,7 +61,7 @@ func (d *dumper) run(ctx context.Context, dir string, from uint64) error {
 		return err
 	}
 	if len(logs) > 1 && logs[0].name != logDir {
-		return fmt.Errorf("%s holds %d logs: give the directory of one, such as %s", dir, len(logs), path.Dir(logs[0].epochs[0].Dir))
+		return fmt.Errorf("%s holds %d logs: give the directory of one, such as %s", dir, len(logs), fsys.Dir(logs[0].epochs[0].Dir))
 	}
 	for _, e := range logs[0].epochs {
 		if err := d.epoch(ctx, e, from); errors.Is(err, errEnough) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"regexp"
 	"strconv"
 
@@ -29,30 +28,30 @@ func findLogs(f fsys.FS, dir string) ([]foundLog, error) {
 		return nil, err
 	}
 	if e, ok := epochOf(dir); ok {
-		return []foundLog{{name: path.Base(dir), epochs: []wal.EpochDir{e}}}, nil
+		return []foundLog{{name: fsys.Base(dir), epochs: []wal.EpochDir{e}}}, nil
 	}
 	epochs, err := wal.Epochs(f, dir)
 	if err != nil {
 		return nil, err
 	}
 	if len(epochs) > 0 {
-		return []foundLog{{name: path.Base(dir), epochs: epochs}}, nil
+		return []foundLog{{name: fsys.Base(dir), epochs: epochs}}, nil
 	}
 	var logs []foundLog
-	if epochs, err = wal.Epochs(f, path.Join(dir, logDir)); err != nil {
+	if epochs, err = wal.Epochs(f, fsys.Join(dir, logDir)); err != nil {
 		return nil, err
 	}
 	if len(epochs) > 0 {
 		logs = append(logs, foundLog{name: logDir, epochs: epochs})
 	}
 	for _, sub := range []string{"blocks", "state", ""} {
-		in, err := logsIn(f, path.Join(dir, sub))
+		in, err := logsIn(f, fsys.Join(dir, sub))
 		if err != nil {
 			return nil, err
 		}
 		for _, l := range in {
 			if sub != "" || l.name != logDir {
-				logs = append(logs, foundLog{path.Join(sub, l.name), l.epochs})
+				logs = append(logs, foundLog{fsys.Join(sub, l.name), l.epochs})
 			}
 		}
 	}
@@ -73,7 +72,7 @@ func logsIn(f fsys.FS, dir string) ([]foundLog, error) {
 		if !e.Dir {
 			continue
 		}
-		epochs, err := wal.Epochs(f, path.Join(dir, e.Name))
+		epochs, err := wal.Epochs(f, fsys.Join(dir, e.Name))
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +85,7 @@ func logsIn(f fsys.FS, dir string) ([]foundLog, error) {
 
 // epochOf reads the name of an epoch directory.
 func epochOf(dir string) (wal.EpochDir, bool) {
-	m := epochName.FindStringSubmatch(path.Base(dir))
+	m := epochName.FindStringSubmatch(fsys.Base(dir))
 	if m == nil {
 		return wal.EpochDir{}, false
 	}
@@ -118,7 +117,7 @@ func driverLog(f fsys.FS, dir string) (string, error) {
 	if err := checkDir(f, dir); err != nil {
 		return "", err
 	}
-	for _, d := range []string{path.Join(dir, logDir), dir} {
+	for _, d := range []string{fsys.Join(dir, logDir), dir} {
 		epochs, err := wal.Epochs(f, d)
 		if err != nil {
 			return "", err

@@ -18,14 +18,22 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
 	"github.com/tidemill/tidemill/internal/fsys"
+	"github.com/tidemill/tidemill/internal/fsys/hdfs"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, fsys.Local(), os.Args[1:], os.Stdout, os.Stderr)
+	log := hclog.New(&hclog.LoggerOptions{Name: "tidemill", Level: hclog.Warn, Output: os.Stderr})
+	files := fsys.NewRouter(fsys.Local(), map[string]func(string) (fsys.FS, error){"hdfs": hdfs.Opener(hdfs.Config{Log: log})})
+	code := run(ctx, files, os.Args[1:], os.Stdout, os.Stderr)
+	if err := files.Close(); err != nil {
+		fmt.Fprintf(os.Stderr, "tidemill: %s\n", oneLine(err.Error()))
+		code = max(code, exitFailure)
+	}
 	stop()
 	os.Exit(code)
 }

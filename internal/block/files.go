@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"path"
 	"slices"
 	"sync"
 
@@ -86,7 +85,7 @@ func (f *files) create() (fsys.File, string, error) {
 	for {
 		f.mu.Lock()
 		f.last++
-		name := path.Join(f.dir, fmt.Sprintf("block-%08d", f.last))
+		name := fsys.Join(f.dir, fmt.Sprintf("block-%08d", f.last))
 		f.mu.Unlock()
 		w, err := f.fs.Create(name)
 		if !errors.Is(err, fs.ErrExist) {

@@ -8,8 +8,9 @@
 // durable before it is asked to be: Flush keeps a file's bytes from the death
 // of the process, Sync from that of the machine, SyncDir the names in a directory.
 //
-// A [Locker] also keeps other processes out: Local with flock where there is
-// one, Mem among its users.
+// What only some file systems can do is an interface of its own. A [Locker] also
+// keeps other processes out: Local with flock where there is one, Mem among its
+// users. A [Recoverer] ends the writing of files whose writers have died.
 //
 // Mem is for tests of what goes wrong. It crashes at any of its operations
 // (CrashAt) and then gives the file system that a successor finds, after the
@@ -18,7 +19,9 @@
 //
 // Names are paths with forward slashes. Local uses them as they are given; Mem
 // reads a relative name from its root and resolves ".." by spelling, since it
-// has no links.
+// has no links. A name on another file system has scheme://authority in front, and
+// a [Router] brings each name to the file system that serves it. [Join], [Dir],
+// [Base] and [Clean] know such names; those of package path do not.
 //
 // Errors are *fs.PathError, or *os.LinkError for Rename, with the operation,
 // the name as the caller gave it and a cause that errors.Is compares with
@@ -29,7 +32,9 @@
 // Threading: every FS may be used by many goroutines. A File has one writer at
 // a time. A Reader's ReadAt may be called concurrently; its Read may not be.
 // The package starts no goroutine. Mem's one mutex is never held while a hook
-// runs or a slow operation sleeps.
+// runs or a slow operation sleeps, a Router's not while a file system is opened.
+//
+// Package fsystest has the tests that every FS must pass.
 //
 //	disk := fsys.NewMem()
 //	if err := fsys.WriteFile(disk, "snapshot.tmp", data); err != nil { … }

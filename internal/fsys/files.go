@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
-	"path"
 	"slices"
 	"syscall"
 )
@@ -50,14 +49,14 @@ func WriteFile(f FS, name string, data []byte) error {
 // MakeDirs makes a directory and the parents it lacks, and makes their names
 // durable, also that of a directory whose maker may have died before that.
 func MakeDirs(f FS, dir string) error {
-	dir = path.Clean(dir)
+	dir = Clean(dir)
 	var missing []string
-	for d := dir; ; d = path.Dir(d) {
+	for d := dir; ; d = Dir(d) {
 		info, err := f.Stat(d)
 		if err == nil && !info.Dir {
 			return pathError("mkdir", dir, syscall.ENOTDIR)
 		}
-		if err == nil || d == path.Dir(d) {
+		if err == nil || d == Dir(d) {
 			break
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -66,7 +65,7 @@ func MakeDirs(f FS, dir string) error {
 		missing = append(missing, d)
 	}
 	if len(missing) == 0 {
-		if err := f.SyncDir(path.Dir(dir)); !errors.Is(err, fs.ErrPermission) {
+		if err := f.SyncDir(Dir(dir)); !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
 		return nil // it is another user's, who has to see to it
@@ -75,7 +74,7 @@ func MakeDirs(f FS, dir string) error {
 		return err
 	}
 	for _, d := range slices.Backward(missing) {
-		if err := f.SyncDir(path.Dir(d)); err != nil {
+		if err := f.SyncDir(Dir(d)); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package fsys
 
 import (
+	"context"
 	"errors"
 	"io"
 	"time"
@@ -76,6 +77,9 @@ type Info struct {
 	Dir     bool
 }
 
+// The interfaces below are abilities that a file system may have or not. Callers
+// look for them on what [For] returns.
+
 // Locker is a file system that can keep other processes out.
 type Locker interface {
 	// Lock takes the lock of a file, which it makes if need be, and holds it until
@@ -86,3 +90,44 @@ type Locker interface {
 
 // ErrLocked says that another process, or another user of this one, holds a lock.
 var ErrLocked = errors.New("locked by another process")
+
+// Recoverer is a file system on which a file whose writer has died stays open,
+// its length unknown and its last bytes perhaps not to be read, until somebody
+// ends the writing.
+type Recoverer interface {
+	// Recover ends the writing of the named files. After nil nobody writes them any
+	// more and their sizes are final, with every byte that Flush or Sync covered. It
+	// goes for files that are complete or do not exist too. That may take a while:
+	// progress, unless it is nil, is told from time to time how many files are left
+	// and the name of one.
+	Recover(ctx context.Context, names []string, progress func(left int, name string)) error
+}
+
+// Placed is a file system that knows which hosts hold the bytes of a file.
+type Placed interface {
+	// Hosts returns the hosts that hold a range of a file, those with most of it
+	// first. A range beyond the end has none.
+	Hosts(name string, offset, length int64) ([]string, error)
+}
+
+// Unfinished is a file system that tells whether a file is still being written,
+// or was when its writer died.
+type Unfinished interface {
+	Writing(name string) (bool, error)
+}
+
+// Promiser is a file system whose Flush and Sync mean something else than on a
+// local disk.
+type Promiser interface {
+	// Promise says in words what Flush or Sync promises. An error says that it
+	// can't be kept.
+	Promise(sync bool) (string, error)
+}
+
+// Remote is a file system whose names are kept by a service that may be away for a
+// while, during which files that are open can be written and no other can be made.
+type Remote interface {
+	// Away reports whether the service of a name did not answer when it was last
+	// asked.
+	Away(name string) bool
+}

@@ -15,20 +15,22 @@ import (
 // slashes is matched by path.Match, so no element matches across a slash. A
 // pattern without meta characters gives itself if it exists. No match is an
 // empty result, not an error; a directory that cannot be listed is an error,
-// since leaving it out would look like an empty one.
+// since leaving it out would look like an empty one. Scheme and authority in front
+// of a pattern are no part of it and stand before each name.
 func Glob(f FS, pattern string) ([]string, error) {
-	elems := slices.DeleteFunc(strings.Split(pattern, "/"), func(e string) bool { return e == "" })
+	front, below := cut(pattern)
+	elems := slices.DeleteFunc(strings.Split(below, "/"), func(e string) bool { return e == "" })
 	for _, e := range elems {
 		if _, err := path.Match(e, ""); err != nil {
 			return nil, fmt.Errorf("glob %q: element %q: %w", pattern, e, err)
 		}
 	}
-	if !hasMeta(pattern) {
+	if !hasMeta(below) {
 		return existing(f, pattern)
 	}
-	start := ""
-	if strings.HasPrefix(pattern, "/") {
-		start = "/"
+	start := front
+	if strings.HasPrefix(below, "/") {
+		start += "/"
 	}
 	names := []string{start}
 	// Elements without meta characters are joined unseen: the List or the

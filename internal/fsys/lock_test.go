@@ -5,72 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/tidemill/tidemill/internal/fsys"
 )
-
-var lockConformance = []rule{
-	{"LockIsHeldByOne", func(t *testing.T, f system, root string) {
-		name := path.Join(root, "LOCK")
-		first, err := f.Lock(name)
-		if errors.Is(err, errors.ErrUnsupported) {
-			t.Skipf("no locks here: %v", err)
-		}
-		noErr(t, err)
-		if in, err := f.Stat(name); in.Size != 0 || in.Dir || err != nil {
-			t.Errorf("the lock's file is %+v, %v", in, err)
-		}
-		_, err = f.Lock(name)
-		var pe *fs.PathError
-		if !errors.Is(err, fsys.ErrLocked) || !errors.As(err, &pe) || pe.Op != "lock" || pe.Path != name {
-			t.Errorf("second lock: %v, want op lock, path %q, cause %v", err, name, fsys.ErrLocked)
-		}
-		noErr(t, first.Close())
-		second, err := f.Lock(name)
-		noErr(t, err)
-		// Closing the first again does not free the second.
-		noErr(t, first.Close())
-		_, err = f.Lock(name)
-		isErr(t, err, fsys.ErrLocked)
-		noErr(t, second.Close())
-	}},
-
-	{"LockNamesWhatItCannotOpen", func(t *testing.T, f system, root string) {
-		at := scene(t, f, root)
-		for name, cause := range map[string]error{
-			"none/x": fs.ErrNotExist, "file/x": syscall.ENOTDIR, "empty": syscall.EISDIR,
-		} {
-			_, err := f.Lock(at(name))
-			if errors.Is(err, errors.ErrUnsupported) {
-				t.Skipf("no locks here: %v", err)
-			}
-			var pe *fs.PathError
-			if !errors.Is(err, cause) || !errors.As(err, &pe) || pe.Op != "lock" || pe.Path != at(name) {
-				t.Errorf("lock %s: %v, want op lock, path %q, cause %v", name, err, at(name), cause)
-			}
-		}
-	}},
-
-	{"LockLeavesAFileAsItIs", func(t *testing.T, f system, root string) {
-		at := scene(t, f, root)
-		l, err := f.Lock(at("file"))
-		if errors.Is(err, errors.ErrUnsupported) {
-			t.Skipf("no locks here: %v", err)
-		}
-		noErr(t, err)
-		noErr(t, l.Close())
-		if b, err := fsys.ReadFile(f, at("file")); string(b) != "content" || err != nil {
-			t.Errorf("locked file holds %q, %v", b, err)
-		}
-	}},
-}
 
 const lockVariable = "FSYS_TEST_LOCK"
 

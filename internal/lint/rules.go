@@ -40,6 +40,7 @@ func rules() []rule {
 		{name: "init functions", check: initFunctions},
 		{name: "loggers", check: loggers},
 		{name: "sleeps", check: sleeps},
+		{name: "file names", check: fileNames},
 	}
 }
 
@@ -241,6 +242,36 @@ func sleeps(t *tree) []finding {
 		ast.Inspect(f.ast, func(node ast.Node) bool {
 			if selected(node, clock) == "Sleep" {
 				found = append(found, t.at(f, node.Pos(), "time.Sleep in a test without testing/synctest"))
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// fileNames finds functions of path and path/filepath that don't know names on
+// other file systems, in packages that use file systems. A package of a file
+// system knows what it does, and benchmarks arrange files of this machine.
+func fileNames(t *tree) []finding {
+	const fsys = "github.com/tidemill/tidemill/internal/fsys"
+	uses := map[string]bool{}
+	for _, f := range t.files {
+		exempt := within(f.dir(), "internal/fsys/...") || within(f.dir(), "bench/...")
+		if !f.test && f.imported(fsys) != "" && !exempt {
+			uses[f.dir()] = true
+		}
+	}
+	var found []finding
+	for _, f := range t.files {
+		if f.test || !uses[f.dir()] {
+			continue
+		}
+		ast.Inspect(f.ast, func(node ast.Node) bool {
+			for _, pkg := range []string{"path", "path/filepath"} {
+				name := selected(node, f.imported(pkg))
+				if slices.Contains([]string{"Base", "Clean", "Dir", "Join"}, name) {
+					found = append(found, t.at(f, node.Pos(), "%s.%s of a name: fsys.%[2]s knows those on other file systems", pkg, name))
+				}
 			}
 			return true
 		})

@@ -194,6 +194,25 @@ func f() { var local hclog.Logger = hclog.Default(); _ = local }
 				"a/a_test.go:7: time.Sleep in a test without testing/synctest",
 			},
 		},
+		{
+			name:  "file names: those of file systems are no mere paths",
+			check: fileNames,
+			files: files{
+				"a/fs.go":              "package a\n\nimport _ \"github.com/tidemill/tidemill/internal/fsys\"\n",
+				"a/a.go":               "package a\n\nimport (\n\t\"path\"\n\tfp \"path/filepath\"\n)\n\nvar x, y, z = path.Ext, fp.Abs, path.Match\n\nfunc f() { path.Join(fp.Dir(\"\")); path.Base(\"\"); fp.Clean(\"\") }\n",
+				"a/a_test.go":          "package a\n\nimport \"path\"\n\nvar y = path.Join()\n",
+				"b/b.go":               "package b\n\nimport \"path\"\n\nvar y = path.Join()\n",
+				"b/b_test.go":          "package b\n\nimport _ \"github.com/tidemill/tidemill/internal/fsys\"\n",
+				"internal/fsys/x/x.go": "package x\n\nimport (\n\t\"path\"\n\t_ \"github.com/tidemill/tidemill/internal/fsys\"\n)\n\nvar y = path.Join()\n",
+				"bench/x.go":           "package main\n\nimport (\n\t\"path\"\n\t_ \"github.com/tidemill/tidemill/internal/fsys\"\n)\n\nvar y = path.Join()\n",
+			},
+			want: []string{
+				"a/a.go:10: path.Join of a name: fsys.Join knows those on other file systems",
+				"a/a.go:10: path/filepath.Dir of a name: fsys.Dir knows those on other file systems",
+				"a/a.go:10: path.Base of a name: fsys.Base knows those on other file systems",
+				"a/a.go:10: path/filepath.Clean of a name: fsys.Clean knows those on other file systems",
+			},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			expect(t, test.check(mustLoad(t, test.files)), test.want)
