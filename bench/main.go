@@ -50,12 +50,13 @@ func main() {
 	if *hold < time.Second {
 		fatal(fmt.Errorf("-hold %v: must be at least 1s", *hold))
 	}
-	if *run == "spark-state" { // not part of a run of all: it needs Java
-		over, err := sparkState()
+	// Not part of a run of all: they need Java.
+	if others := map[string]func() (bool, error){"spark-state": sparkState, "hdfs": hdfsBenchmarks}; others[*run] != nil {
+		missed, err := others[*run]()
 		if err != nil {
 			fatal(err)
 		}
-		if over {
+		if missed {
 			os.Exit(1)
 		}
 		return
