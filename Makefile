@@ -40,6 +40,10 @@ e2e: ## end-to-end tests with real processes
 crash: ## kill a real job at least 50 times and account for every line (TIDEMILL_CRASH_ROUNDS)
 	TIDEMILL_CRASH_ROUNDS=$${TIDEMILL_CRASH_ROUNDS:-150} $(GO) test ./test/crash -count=1 -timeout 10m -v -run Killed $(TESTFLAGS)
 
+.PHONY: e2e-hdfs
+e2e-hdfs: ## the same on a real HDFS whose nodes die too: needs Java 17 and Maven (TIDEMILL_HDFS_ROUNDS)
+	TIDEMILL_HDFS=1 $(GO) test ./test/hdfs -count=1 -timeout 10m -v $(TESTFLAGS) | grep -vE '^ *(=== |--- PASS: .*/)'
+
 .PHONY: conformance
 conformance: ## compare with recorded Spark Streaming results, one line a family
 	$(GO) test ./internal/conformance -count=1 -v -run TestGolden $(TESTFLAGS) | grep -E "family|FAIL"

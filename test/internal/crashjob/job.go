@@ -1,4 +1,4 @@
-package crash
+package crashjob
 
 import (
 	"flag"
@@ -9,22 +9,23 @@ import (
 	"github.com/tidemill/tidemill"
 )
 
-// The job's times, in batches of interval.
+// The job's times, in batches.
 const (
-	interval = 100 * time.Millisecond
-	window   = 10 * interval
-	slide    = 2 * interval
-	recent   = 3 * interval
+	window = 10
+	slide  = 2
+	recent = 3
 )
 
-// app is the job under test.
-func app() tidemill.App {
+// App is the job.
+func App() tidemill.App {
 	var addr, out string
+	var interval time.Duration
 	return tidemill.App{
 		Name: "crash",
 		Flags: func(fs *flag.FlagSet) {
 			fs.StringVar(&addr, "addr", "127.0.0.1:0", "where lines are posted")
 			fs.StringVar(&out, "out", "", "directory of the outputs")
+			fs.DurationVar(&interval, "interval", 100*time.Millisecond, "time between batches")
 		},
 		Configure: func(c *tidemill.Config) {
 			c.BatchInterval = interval
@@ -37,9 +38,9 @@ func app() tidemill.App {
 		Build: func(ssc *tidemill.StreamingContext) error {
 			lines := tidemill.HTTPIngest(ssc, "in", addr)
 			tidemill.SaveAsTextFiles(lines, "lines", out, nil, tidemill.KeepEmpty())
-			tidemill.SaveAsTextFiles(tidemill.Window(lines, recent, interval), "recent", out, nil, tidemill.KeepEmpty())
+			tidemill.SaveAsTextFiles(tidemill.Window(lines, recent*interval, interval), "recent", out, nil, tidemill.KeepEmpty())
 			words := tidemill.Map(lines, func(l string) tidemill.Pair[string, int64] { return tidemill.KV(word(l), int64(1)) })
-			tidemill.SaveAsTextFiles(tidemill.ReduceByKeyAndWindow(words, "windowed", add, sub, window, slide), "window", out, format, tidemill.KeepEmpty())
+			tidemill.SaveAsTextFiles(tidemill.ReduceByKeyAndWindow(words, "windowed", add, sub, window*interval, slide*interval), "window", out, format, tidemill.KeepEmpty())
 			counts := tidemill.UpdateStateByKey(words, "counted", func(n []int64, s tidemill.Opt[int64]) tidemill.Opt[int64] {
 				total := s.Or(0)
 				for _, v := range n {
