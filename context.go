@@ -129,7 +129,8 @@ func surroundings(cfg Config, opts []ContextOption) environment {
 		e.scratch, e.clearScratch = fsys.Join(e.dir, "scratch"), true
 	case e.scratch != "":
 	default:
-		e.scratch = fmt.Sprintf("%s/tidemill-%d-%d", os.TempDir(), os.Getpid(), time.Now().UnixNano())
+		name, _ := scratchName(e.dir)
+		e.scratch = fsys.Join(os.TempDir(), name)
 		if scheme != "" { // what is spilled must not go over the network
 			e.scratchFS, e.clearScratch, e.dropScratch = fsys.Local(), true, true
 		}

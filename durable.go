@@ -203,12 +203,7 @@ func (dir *directory) openStores(ctx context.Context, ssc *StreamingContext, lev
 		return nil
 	}
 	if env.dropScratch {
-		dir.drop = func() {
-			// A task that was left behind may still be writing there.
-			if err := env.scratchFS.RemoveAll(env.scratch); err != nil {
-				env.log.Warn("scratch directory is not removed", "directory", env.scratch, "error", err)
-			}
-		}
+		dir.drop = env.holdScratch()
 	}
 	if err := env.scratchFS.RemoveAll(env.scratch); err != nil {
 		return err

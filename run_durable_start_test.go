@@ -13,6 +13,7 @@ import (
 	"github.com/tidemill/tidemill"
 	"github.com/tidemill/tidemill/internal/fsys"
 	"github.com/tidemill/tidemill/tidetest"
+	"github.com/tidemill/tidemill/wal"
 )
 
 // TestB17eTwoJobsOnOneDirectory: the second one is refused, the first goes on.
@@ -213,5 +214,46 @@ func TestB18gStatePartIsMissing(t *testing.T) {
 		if got := totalsOf(sums)["a"]; got != 1 {
 			t.Errorf("after -drop-state a counts %d", got)
 		}
+	})
+}
+
+// TestFailureOfAFencedJobSaysSo takes a job's directory over while it writes an
+// output: it meets a staging directory that is gone before it meets its log.
+func TestFailureOfAFencedJobSaysSo(t *testing.T) {
+	tidetest.Run(t, func(t *testing.T) {
+		f := newFeed()
+		taken := false
+		var m *mill
+		m = newMill(t, tidemill.Config{MaxTaskFailures: 1}, func(ssc *tidemill.StreamingContext) error {
+			tidemill.SaveAsTextFiles(tidemill.ReceiverStream(ssc, "words", f.open), "out", "out", func(w string) string {
+				if w == "take over" && !taken {
+					taken = true
+					for _, epoch := range []string{"/log/e-000001", "/blocks/words/e-000001"} {
+						if err := m.disk.Rename(millDir+epoch, millDir+epoch+".sealed"); err != nil {
+							t.Error(err)
+						}
+					}
+					staging, err := fsys.Glob(m.disk, "out/.out-*")
+					if err != nil || len(staging) != 1 {
+						t.Errorf("staging directories %q, %v", staging, err)
+					}
+					for _, dir := range staging {
+						if err := m.disk.RemoveAll(dir); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+				return w
+			})
+			return nil
+		})
+		m.start()
+		f.in <- []string{"take over"}
+		m.run.Advance(3)
+		err := m.run.Err()
+		if !errors.Is(err, wal.ErrFenced) || !strings.Contains(err.Error(), "which has the job's directory now") {
+			t.Errorf("the job ended with %v, want one that is fenced", err)
+		}
+		m.run.Stop(false)
 	})
 }

@@ -92,6 +92,56 @@ func TestRunningJobMakesFewFilesOnHDFS(t *testing.T) {
 	})
 }
 
+// TestFileThatIsStillBeingWrittenIsLeftForLater: the namenode says that it is
+// empty, or has the size of its whole blocks.
+func TestFileThatIsStillBeingWrittenIsLeftForLater(t *testing.T) {
+	tidetest.Run(t, func(t *testing.T) {
+		c := hdfstest.Start(hdfstest.Options{SilentWrites: true})
+		defer c.Close()
+		out := tidetest.NewCapture[string]()
+		m := newMill(t, tidemill.Config{CatchUp: "all"}, func(ssc *tidemill.StreamingContext) error {
+			out.Of(tidemill.TextFileStream(ssc, "files", onHDFS+"/in"), "out")
+			return nil
+		})
+		r, far := startOnHDFS(t, m, c, hclog.NewNullLogger())
+		if err := far.MkdirAll("/in"); err != nil {
+			t.Fatal(err)
+		}
+		m.run.Advance(1)
+		w, err := far.Create("/in/slow")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			if _, err := fmt.Fprintln(w, "line", i); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			m.run.Advance(2)
+		}
+		if got := slices.Concat(out.Records()...); len(got) > 0 {
+			t.Errorf("lines of a file that is being written: %q", got)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		m.run.Advance(3)
+		if err := m.run.Err(); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"line 0", "line 1", "line 2"}
+		if diff := cmp.Diff(want, slices.Concat(out.Records()...)); diff != "" {
+			t.Errorf("lines (-want +got):\n%s", diff)
+		}
+		m.run.Stop(true)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestJobOnHDFSSurvivesItsNodes runs sources, state and outputs on a cluster whose
 // nodes go and come back under it, in two processes.
 func TestJobOnHDFSSurvivesItsNodes(t *testing.T) {

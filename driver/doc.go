@@ -23,6 +23,9 @@
 // snapshots, and the listener bus calls listeners. User code of the driver runs
 // on goroutines of its own, so that it can be left behind when it does not end.
 //
+// Where the input of a batch is, on which executors and hosts, is a hint to the
+// scheduler: found out when the batch is planned, kept in memory, in no plan.
+//
 // Locks are taken in the order lineage (lmu), tables (mu), tracker (tmu). The
 // journal's own lock gives events their order, and the state book's comes
 // before it: a merge is in the log and in the book at once. None is held across IO, a wait, or a call of user code, but for Transform

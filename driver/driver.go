@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -18,6 +19,7 @@ import (
 	"github.com/tidemill/tidemill/internal/plan"
 	"github.com/tidemill/tidemill/internal/rpc"
 	"github.com/tidemill/tidemill/internal/sched"
+	"github.com/tidemill/tidemill/wal"
 )
 
 // Policy says what becomes of the job when part of a batch can't be computed.
@@ -111,6 +113,7 @@ type Driver struct {
 	batchCountersOf base.BatchTime
 
 	watchers sync.WaitGroup // of executors
+	locating atomic.Bool    // a file system is being asked where input is
 }
 
 // planned is a batch on its way from the planner to the runner.
@@ -212,6 +215,7 @@ func (d *Driver) Start(ctx context.Context, executors []rpc.Executor) error {
 	}
 	tell(d.hard, d.bus, func(l StartedListener) { l.OnStreamingStarted(now) })
 	for _, p := range d.recovered {
+		d.locate(p.plan)
 		info := d.batchInfo(p.plan, p.at)
 		tell(d.hard, d.bus, func(l BatchSubmittedListener) { l.OnBatchSubmitted(info) })
 	}
@@ -300,6 +304,7 @@ func (d *Driver) finish() {
 		errs = append(errs, c())
 	}
 	d.watchers.Wait()
+	d.sayFenced()
 	if d.cfg.Close != nil {
 		errs = append(errs, d.cfg.Close())
 	}
@@ -318,6 +323,18 @@ func (d *Driver) finish() {
 	d.report.Graceful = d.report.Graceful && d.err == nil
 	d.mu.Unlock()
 	close(d.ended)
+}
+
+// sayFenced says of a failed job that a successor has taken its directory over, of
+// which it may have met the consequences first: files that are gone.
+func (d *Driver) sayFenced() {
+	j, ok := d.cfg.Events.(interface{ Fenced() bool })
+	if err := d.Err(); !ok || err == nil || errors.Is(err, wal.ErrFenced) || !j.Fenced() {
+		return
+	}
+	d.mu.Lock()
+	d.err = fmt.Errorf("%w, which has the job's directory now: %w", wal.ErrFenced, d.err)
+	d.mu.Unlock()
 }
 
 // closeExecutors closes all at once: each may wait for tasks.
@@ -429,7 +446,7 @@ func (d *Driver) join(e rpc.Executor) error {
 	}
 	d.executors[e.ID()] = e
 	d.order = append(d.order, e.ID())
-	d.sched.do(func() { d.sched.apply(d.sched.state.AddExecutor(e.ID(), e.Slots())) })
+	d.sched.do(func() { d.sched.apply(d.sched.state.AddExecutor(e.ID(), plan.HostName(e.Host()), e.Slots())) })
 	d.watchers.Go(func() {
 		select {
 		case <-e.Gone():

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"regexp"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/fsys"
 	"github.com/tidemill/tidemill/rdd"
@@ -134,15 +136,18 @@ func gather(fsy fsys.FS, out string, files []rdd.WrittenFile, m *Manifest) error
 	if err := fsy.Mkdir(out); err != nil {
 		return err
 	}
+	var moves errgroup.Group
+	moves.SetLimit(movesAtOnce(fsy, out))
 	for _, f := range files {
 		if f.Path == "" {
 			continue
 		}
-		name := fsys.Base(f.Path)
-		if err := fsy.Rename(f.Path, fsys.Join(out, name)); err != nil {
-			return err
-		}
+		name := f.Name()
+		moves.Go(func() error { return fsy.Rename(f.Path, fsys.Join(out, name)) })
 		m.Parts = append(m.Parts, ManifestPart{Name: name, Records: f.Records, Bytes: f.Bytes, CRC32C: fmt.Sprintf("%08x", f.CRC)})
+	}
+	if err := moves.Wait(); err != nil {
+		return err
 	}
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
@@ -152,6 +157,17 @@ func gather(fsy fsys.FS, out string, files []rdd.WrittenFile, m *Manifest) error
 		return err
 	}
 	return fsy.SyncDir(out)
+}
+
+// movesAtOnce is how many files are renamed at a time: several where each waits for
+// the answer of a service.
+func movesAtOnce(fsy fsys.FS, dir string) int {
+	if serves, err := fsys.For(fsy, dir); err == nil {
+		if _, ok := serves.(fsys.Remote); ok {
+			return 16
+		}
+	}
+	return 1
 }
 
 // sweepStaging removes what an earlier epoch left behind.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemill/tidemill/internal/base"
 	"github.com/tidemill/tidemill/internal/fsys"
@@ -131,6 +132,37 @@ func (s *FileSource) Planned(t base.BatchTime, in plan.Input) {
 	s.waiting = slices.Delete(s.waiting, 0, in.Parts)
 }
 
+// asking bounds how many files are asked for at the same time.
+const asking = 8
+
+// Places implements [graph.Placer].
+func (s *FileSource) Places(ctx context.Context, in plan.Input) ([][]plan.Place, error) {
+	files, err := Files(in)
+	if err != nil {
+		return nil, err
+	}
+	placed := fsys.PlacedOf(s.FS, s.Dir)
+	if placed == nil {
+		return nil, nil
+	}
+	at := make([][]plan.Place, len(files)) // a partition is a file
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(asking)
+	for i, f := range files {
+		g.Go(func() error {
+			if f.Size == 0 || ctx.Err() != nil { // a service that fails is not asked for every file
+				return nil
+			}
+			hosts, err := placed.Hosts(f.Path, 0, f.Size)
+			for _, h := range hosts {
+				at[i] = append(at[i], plan.Place{Name: plan.HostName(h), Bytes: f.Size})
+			}
+			return err
+		})
+	}
+	return at, g.Wait()
+}
+
 // Close implements [graph.Planner].
 func (s *FileSource) Close() error { return nil }
 
@@ -178,6 +210,9 @@ func (s *FileSource) find(t base.BatchTime) error {
 			}
 		}
 	}
+	if found, err = s.finished(found); err != nil {
+		return err
+	}
 	slices.SortFunc(found, func(a, b rdd.File) int {
 		return cmp.Or(cmp.Compare(a.ModTime, b.ModTime), strings.Compare(a.Path, b.Path))
 	})
@@ -191,6 +226,42 @@ func (s *FileSource) find(t base.BatchTime) error {
 	}
 	s.waiting = append(s.waiting, found...)
 	return nil
+}
+
+// finished leaves out files that somebody is still writing, on a file system that
+// tells: their sizes are not final. When they are closed they are new.
+func (s *FileSource) finished(found []rdd.File) ([]rdd.File, error) {
+	serves, err := fsys.For(s.FS, s.Dir)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := serves.(fsys.Unfinished)
+	if !ok {
+		return found, nil
+	}
+	writing := make([]bool, len(found))
+	var g errgroup.Group
+	g.SetLimit(asking)
+	for i, f := range found {
+		g.Go(func() error {
+			open, err := u.Writing(f.Path)
+			writing[i] = open || errors.Is(err, fs.ErrNotExist) // it went away in between
+			if writing[i] {
+				return nil
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	out := found[:0]
+	for i, f := range found {
+		if !writing[i] {
+			out = append(out, f)
+		}
+	}
+	return out, nil
 }
 
 // noDir reports whether err says that a match of the pattern is no directory.

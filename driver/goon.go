@@ -32,7 +32,12 @@ type Durable struct {
 	Events Log
 	States state.Storage
 	// Blocks is where receivers log their blocks; optional.
-	Blocks interface{ Release(...base.Handle) }
+	Blocks interface {
+		Release(handles ...base.Handle)
+		// Hosts returns the hosts that hold the segment of a block, none if that
+		// is not known.
+		Hosts(h base.Handle) ([]string, error)
+	}
 	// Close ends all of it, after everything else has ended; optional.
 	Close func() error
 }

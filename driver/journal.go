@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -218,6 +219,21 @@ func (j *Journal) Sync(ctx context.Context) error {
 		return j.Snapshot(ctx)
 	}
 	return err
+}
+
+// Fenced reports whether a successor has taken the directory over (Invariant 7).
+// That it can't tell, because the file system is away, is no.
+func (j *Journal) Fenced() bool {
+	dir := j.claimed.Dir
+	serves, err := fsys.For(j.cfg.FS, dir)
+	if err != nil {
+		return false
+	}
+	if r, ok := serves.(fsys.Remote); ok && r.Away(dir) {
+		return false
+	}
+	_, err = serves.Stat(dir)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // over says whether an error comes of an end and not of the disk.

@@ -137,6 +137,7 @@ func (d *Driver) plan(t base.BatchTime, planners bool) error {
 		}
 		d.allocate(&b.Inputs[i])
 	}
+	d.locate(b)
 	d.mu.Lock()
 	d.gen.Planned(t)
 	d.pending = append(d.pending, t)

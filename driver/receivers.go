@@ -42,7 +42,7 @@ func (d *Driver) placeAll() {
 func (d *Driver) place(s *graph.Source) {
 	stream := s.Op.UID
 	for {
-		at := d.leastLoaded()
+		at := d.leastLoaded(preferredHost(s))
 		if at == nil {
 			return // executorLost fails the job when none is left
 		}
@@ -81,7 +81,17 @@ func (d *Driver) place(s *graph.Source) {
 	}
 }
 
-func (d *Driver) leastLoaded() rpc.Executor {
+// preferredHost is where a receiver would best be, or empty.
+func preferredHost(s *graph.Source) string {
+	if r, ok := s.Receiver.(interface{ PreferredHost() string }); ok {
+		return r.PreferredHost()
+	}
+	return ""
+}
+
+// leastLoaded is the executor with the fewest receivers, of those on a host if
+// there are any.
+func (d *Driver) leastLoaded(host string) rpc.Executor {
 	load := map[base.ExecutorID]int{}
 	d.tmu.Lock()
 	for _, p := range d.receivers {
@@ -91,9 +101,13 @@ func (d *Driver) leastLoaded() rpc.Executor {
 	}
 	d.tmu.Unlock()
 	var best rpc.Executor
+	there := false // best is on the host
 	for _, e := range d.live() {
-		if best == nil || load[e.ID()] < load[best.ID()] {
-			best = e
+		on := host != "" && plan.HostName(e.Host()) == plan.HostName(host)
+		switch {
+		case best != nil && there && !on:
+		case best == nil, on && !there, load[e.ID()] < load[best.ID()]:
+			best, there = e, on
 		}
 	}
 	return best

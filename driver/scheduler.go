@@ -45,8 +45,9 @@ type scheduler struct {
 	nextJob base.JobID
 	kept    map[plan.CacheKey]base.ExecutorID
 	byset   map[base.DataSet]*setFacts
-	batch   []*rpc.StageTasks // launches of the running event, grouped
-	to      []base.ExecutorID // the executor of each group
+	places  map[base.DataSet][][]plan.Place // of what sources gave, by partition
+	batch   []*rpc.StageTasks               // launches of the running event, grouped
+	to      []base.ExecutorID               // the executor of each group
 
 	mu     sync.Mutex
 	queue  []func()
@@ -66,7 +67,8 @@ func newScheduler(d *Driver, cfg sched.Config) *scheduler {
 	s := &scheduler{
 		d: d, state: sched.New(cfg), jobs: map[base.JobID]*job{},
 		kept: map[plan.CacheKey]base.ExecutorID{}, byset: map[base.DataSet]*setFacts{},
-		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		places: map[base.DataSet][][]plan.Place{},
+		wake:   make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	go s.run()
 	return s
@@ -175,7 +177,7 @@ func (s *scheduler) submit(j *job) {
 	j.stages = plan.Stages(j.node, j.parts, s.isKept)
 	sj := sched.Job{ID: j.id}
 	for _, st := range j.stages {
-		ss := sched.Stage{ID: st.ID, Parts: st.Parts, Reads: st.Reads}
+		ss := sched.Stage{ID: st.ID, Parts: st.Parts, Reads: st.Reads, Prefers: s.prefers(st)}
 		if st.Shuffle != nil {
 			ss.Shuffle = st.Shuffle.ID
 			s.facts(st.Shuffle.Set).shuffles[ss.Shuffle] = true
@@ -412,6 +414,11 @@ func (s *scheduler) release(over func(base.DataSet) bool) {
 			delete(s.kept, k)
 		}
 		delete(s.byset, ds)
+	}
+	for ds := range s.places {
+		if over(ds) {
+			delete(s.places, ds)
+		}
 	}
 }
 

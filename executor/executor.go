@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,9 @@ import (
 type Config struct {
 	ID    base.ExecutorID
 	Slots int // tasks at a time
+	// Host is the name of the machine as file systems know it; the machine's own
+	// name for it if empty.
+	Host  string
 	Job   string
 	Run   string
 	Epoch base.Epoch // of the job driver
@@ -108,6 +112,13 @@ func Start(cfg Config, g *graph.Graph, driver rpc.Driver, hub *rpc.Hub) (*Execut
 	if cfg.Log == nil {
 		cfg.Log = hclog.NewNullLogger()
 	}
+	if cfg.Host == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			cfg.Log.Debug("the name of the machine is not known: no task is placed by it", "error", err)
+		}
+		cfg.Host = host
+	}
 	store, err := block.Open(block.Config{FS: cfg.FS, Dir: cfg.Dir, MemoryLimit: cfg.MemoryLimit})
 	if err != nil {
 		return nil, err
@@ -134,6 +145,9 @@ func Start(cfg Config, g *graph.Graph, driver rpc.Driver, hub *rpc.Hub) (*Execut
 
 // ID implements [rpc.Executor].
 func (e *Executor) ID() base.ExecutorID { return e.cfg.ID }
+
+// Host implements [rpc.Executor].
+func (e *Executor) Host() string { return e.cfg.Host }
 
 // Slots implements [rpc.Executor].
 func (e *Executor) Slots() int { return e.cfg.Slots }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -254,4 +255,24 @@ func TestReceiversFollowTheirEpoch(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestAnExecutorTellsItsHost(t *testing.T) {
+	for _, want := range []string{"node-7", ""} {
+		e, err := executor.Start(executor.Config{ID: "x", Host: want, Slots: 1, FS: fsys.NewMem(), Dir: "/scratch", MemoryLimit: 1}, graph.New(time.Second), &listening{}, rpc.NewHub())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == "" {
+			if want, err = os.Hostname(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := e.Host(); got != want {
+			t.Errorf("host %q, want %q", got, want)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

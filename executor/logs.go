@@ -28,6 +28,9 @@ func (b BlockLogs) Read(ctx context.Context, h base.Handle) ([]byte, error) {
 	return b.Store.Read(ctx, h)
 }
 
+// Hosts returns the hosts that hold the segment of a block; see [wal.Store.Hosts].
+func (b BlockLogs) Hosts(h base.Handle) ([]string, error) { return b.Store.Hosts(h) }
+
 // Release says that blocks are not needed any more.
 func (b BlockLogs) Release(hs ...base.Handle) { b.Store.Release(hs...) }
 

@@ -230,7 +230,8 @@ func Union[T any](scope *plan.Scope, rs ...RDD[T]) RDD[T] {
 			at = append(at, place{i, p})
 		}
 	}
-	return node(scope, plan.NodeSpec{Kind: "union", Parts: len(at), Narrow: parents}, func(t *Task, part int) Iter[T] {
+	from := func(part int, visit func(*plan.Node, int)) { visit(parents[at[part].parent], at[part].part) }
+	return node(scope, plan.NodeSpec{Kind: "union", Parts: len(at), Narrow: parents, From: from}, func(t *Task, part int) Iter[T] {
 		return iterate[T](t, parents[at[part].parent], at[part].part)
 	})
 }
@@ -248,8 +249,15 @@ func Coalesce[T any](r RDD[T], parts int) RDD[T] {
 	mustParts("coalesce", parts)
 	parent := r.n
 	parts = min(parts, parent.Parts)
-	return node(r.scope, plan.NodeSpec{Kind: "coalesce", Parts: parts, Narrow: []*plan.Node{parent}}, func(t *Task, part int) Iter[T] {
-		from, to := part*parent.Parts/parts, (part+1)*parent.Parts/parts
+	spread := func(part int) (from, to int) { return part * parent.Parts / parts, (part + 1) * parent.Parts / parts }
+	spec := plan.NodeSpec{Kind: "coalesce", Parts: parts, Narrow: []*plan.Node{parent}}
+	spec.From = func(part int, visit func(*plan.Node, int)) {
+		for p, to := spread(part); p < to; p++ {
+			visit(parent, p)
+		}
+	}
+	return node(r.scope, spec, func(t *Task, part int) Iter[T] {
+		from, to := spread(part)
 		return func(yield func(T) bool) error {
 			more := true
 			for p := from; p < to && more; p++ {
@@ -271,6 +279,10 @@ func Coalesce[T any](r RDD[T], parts int) RDD[T] {
 func Cartesian[T, U any](a RDD[T], b RDD[U]) RDD[Joined[T, U]] {
 	left, right := a.n, b.n
 	spec := plan.NodeSpec{Kind: "cartesian", Parts: left.Parts * right.Parts, Narrow: []*plan.Node{left, right}}
+	spec.From = func(part int, visit func(*plan.Node, int)) {
+		visit(left, part/right.Parts)
+		visit(right, part%right.Parts)
+	}
 	return node(a.scope, spec, func(t *Task, part int) Iter[Joined[T, U]] {
 		return func(yield func(Joined[T, U]) bool) error {
 			us, err := gather(iterate[U](t, right, part%right.Parts))

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -108,21 +108,27 @@ type outputFile struct {
 	f  fsys.File
 }
 
-// file returns the file of an attempt, in a directory of its own: attempts
-// never share one, not even those that are given up.
+// file returns the file of an attempt, under a name of its own: attempts never
+// share one, not even those that are given up.
 func (o *fileOutput) file(t *Task, part int) *outputFile {
-	attempt := strconv.Itoa(t.Attempt()) + "-" + t.Executor() + "-" + strconv.FormatInt(o.writes.Add(1), 10)
-	dir := fsys.Join(StagingDir(o.dir, o.uid, t.Batch(), t.spec.Epoch), attempt)
-	return &outputFile{fs: o.fs, WrittenFile: WrittenFile{Path: fsys.Join(dir, PartFile(part)+o.suffix)}}
+	attempt := strconv.Itoa(t.Attempt()) + "-" + strings.ReplaceAll(t.Executor(), attemptEnd, "_") + "-" + strconv.FormatInt(o.writes.Add(1), 10)
+	dir := StagingDir(o.dir, o.uid, t.Batch(), t.spec.Epoch)
+	return &outputFile{fs: o.fs, WrittenFile: WrittenFile{Path: fsys.Join(dir, attempt+attemptEnd+PartFile(part)+o.suffix)}}
+}
+
+// attemptEnd is between the attempt and the name that the file will have.
+const attemptEnd = "."
+
+// Name is what the file is called in the finished output.
+func (f WrittenFile) Name() string {
+	_, name, _ := strings.Cut(fsys.Base(f.Path), attemptEnd)
+	return name
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func (f *outputFile) Write(b []byte) (int, error) {
 	if f.f == nil {
-		if err := f.fs.Mkdir(fsys.Dir(f.Path)); err != nil && !errors.Is(err, fs.ErrExist) {
-			return 0, err
-		}
 		var err error
 		if f.f, err = f.fs.Create(f.Path); err != nil {
 			return 0, err

@@ -65,6 +65,14 @@ type Planner interface {
 	Close() error
 }
 
+// Placer is a planner that can find out which hosts hold what it planned.
+type Placer interface {
+	// Places returns that for each partition of an input, as far as it is known
+	// by the end of ctx. An error may leave out some. Other calls may run at the
+	// same time.
+	Places(ctx context.Context, in plan.Input) ([][]plan.Place, error)
+}
+
 // PastInput is what a source planned for a batch before the driver was started
 // anew.
 type PastInput struct {

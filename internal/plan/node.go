@@ -26,6 +26,9 @@ type Node struct {
 	Parts int
 	// Narrow lists the nodes whose partitions are computed inside this node's tasks.
 	Narrow []*Node
+	// From visits the partitions of Narrow that a partition is computed from; nil
+	// means the same partition of each.
+	From func(part int, visit func(n *Node, part int))
 	// Shuffles lists the exchanges that this node's tasks read.
 	Shuffles []*Shuffle
 	// Partitioner names where keys live; equal names mean equal placement. Empty: unknown.
@@ -65,6 +68,7 @@ type NodeSpec struct {
 	Kind        string
 	Parts       int
 	Narrow      []*Node
+	From        func(part int, visit func(n *Node, part int))
 	Shuffles    []*Shuffle
 	Partitioner string
 	Level       base.StorageLevel
@@ -78,7 +82,7 @@ type NodeSpec struct {
 func (s *Scope) NewNode(spec NodeSpec) *Node {
 	n := &Node{
 		ID: ID{Set: s.Set, Index: s.next}, Op: s.Op,
-		Kind: spec.Kind, Parts: spec.Parts, Narrow: spec.Narrow, Shuffles: spec.Shuffles,
+		Kind: spec.Kind, Parts: spec.Parts, Narrow: spec.Narrow, From: spec.From, Shuffles: spec.Shuffles,
 		Partitioner: spec.Partitioner, Level: spec.Level, Compute: spec.Compute, Ops: spec.Ops,
 	}
 	s.next++

@@ -240,6 +240,8 @@ type Driver interface {
 // Executor is an executor as the driver sees it.
 type Executor interface {
 	ID() base.ExecutorID
+	// Host is the name of the machine that it runs on, "" if that is unknown.
+	Host() string
 	// Slots is the number of tasks that it runs at a time.
 	Slots() int
 	// Send queues a message. It fails only when the executor is gone.

@@ -24,9 +24,18 @@
 // # Order
 //
 // Older jobs first, in a job earlier stages, in a stage lower partitions. A
-// task goes to the executor with the most free slots, the one added earlier if
-// several have as many; a retried one goes elsewhere than where it just failed
-// if another executor has a free slot.
+// task that is pinned goes where it is pinned to while that lives, and waits for
+// it. Others go
+//
+//   - to an executor at the first of their preferred places ([Stage].Prefers)
+//     that has a free slot;
+//   - else to any. They do not wait for a preferred one that is busy: there is no
+//     clock here, and a short batch gains less from near data than it loses by an
+//     idle executor.
+//
+// Among several it is the one with the most free slots, and of those the one added
+// earlier. A retried task goes elsewhere than where it just failed if another
+// executor has a free slot, be that at a preferred place or not.
 //
 // # What counts
 //
@@ -56,7 +65,7 @@
 // # Example
 //
 //	s := sched.New(sched.Config{})
-//	s.AddExecutor("a", 2)
+//	s.AddExecutor("a", "host-1", 2)
 //	for _, e := range s.Submit(job) {
 //		switch e := e.(type) {
 //		case sched.Launch:

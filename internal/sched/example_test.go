@@ -9,7 +9,7 @@ import (
 // A shell that believes every task to succeed at once.
 func Example() {
 	s := sched.New(sched.Config{})
-	s.AddExecutor("a", 2)
+	s.AddExecutor("a", "", 2)
 	todo := s.Submit(sched.Job{ID: 1, Stages: []sched.Stage{
 		{ID: 0, Shuffle: "words", Parts: []int{0, 1, 2}},
 		{ID: 1, Parts: []int{0}, Reads: []string{"words"}},

@@ -8,6 +8,7 @@ import (
 
 type executor struct {
 	id      base.ExecutorID
+	host    string // "" if unknown
 	slots   int
 	running []attempt // in launch order, those of ended jobs included
 }
@@ -50,9 +51,15 @@ func (s *State) release(ref TaskRef, from base.ExecutorID) (attempt, bool) {
 	return e.release(ref)
 }
 
-// pick returns the executor with the most free slots, the one to avoid only if
-// no other has any, and nil if all slots are taken.
-func (s *State) pick(avoid base.ExecutorID) *executor {
+// pick returns the executor for a task, nil if all slots are taken: one at the
+// first of the preferred places with a free slot, else the one with the most free
+// slots; the one to avoid only if no other has any.
+func (s *State) pick(places []string, avoid base.ExecutorID) *executor {
+	for _, place := range places {
+		if e := s.pickAt(place, avoid); e != nil {
+			return e
+		}
+	}
 	var best, last *executor
 	for _, e := range s.executors {
 		switch {
@@ -67,4 +74,21 @@ func (s *State) pick(avoid base.ExecutorID) *executor {
 		return last
 	}
 	return best
+}
+
+// pickAt returns the executor with the most free slots at a place, nil if none
+// but the one to avoid has any.
+func (s *State) pickAt(place string, avoid base.ExecutorID) *executor {
+	var best *executor
+	for _, e := range s.executors {
+		if e.isAt(place) && e.id != avoid && e.free() > 0 && (best == nil || e.free() > best.free()) {
+			best = e
+		}
+	}
+	return best
+}
+
+// isAt reports whether a place is the executor or its host.
+func (e *executor) isAt(place string) bool {
+	return place != "" && (place == string(e.id) || place == e.host)
 }

@@ -45,6 +45,9 @@ type Stage struct {
 	// Pins names, for each of Parts, the executor that must run the task as long
 	// as it lives, because it holds what the task changes. Nil pins nothing.
 	Pins []base.ExecutorID
+	// Prefers names, for each of Parts, the places that hold the input of the task,
+	// best first: ids of executors and names of hosts. Nil prefers none.
+	Prefers [][]string
 }
 
 // TaskRef names one attempt of one task.
@@ -117,6 +120,9 @@ func (j Job) check(known map[string]*output) string {
 		ids[st.ID] = true
 		if st.Pins != nil && len(st.Pins) != len(st.Parts) {
 			return fmt.Sprintf("stage %d has %d pins for %d partitions", st.ID, len(st.Pins), len(st.Parts))
+		}
+		if st.Prefers != nil && len(st.Prefers) != len(st.Parts) {
+			return fmt.Sprintf("stage %d has preferred places for %d tasks and %d partitions", st.ID, len(st.Prefers), len(st.Parts))
 		}
 		last := i == len(j.Stages)-1
 		switch {

@@ -21,8 +21,8 @@ func launches(effects []sched.Effect) (out []string) {
 // a task that changes it must run there while that lives; others pass it by.
 func TestPinnedTaskWaitsForItsExecutorAndNoOther(t *testing.T) {
 	s := sched.New(sched.Config{})
-	s.AddExecutor("a", 1)
-	s.AddExecutor("b", 2)
+	s.AddExecutor("a", "", 1)
+	s.AddExecutor("b", "", 2)
 	job := sched.Job{ID: 1, Stages: []sched.Stage{{ID: 0, Parts: []int{0, 1, 2}, Pins: []base.ExecutorID{"a", "a", "b"}}}}
 	if got, want := launches(s.Submit(job)), []string{"1/0/0#0@a", "1/0/2#0@b"}; !slices.Equal(got, want) {
 		t.Fatalf("launched %v, want %v: partition 1 waits for a, partition 2 does not wait for partition 1", got, want)
@@ -35,12 +35,32 @@ func TestPinnedTaskWaitsForItsExecutorAndNoOther(t *testing.T) {
 	}
 }
 
-func TestPinsThatDoNotFitThePartitionsAreRefused(t *testing.T) {
+// TestPinComesBeforePreferredPlaces: what holds the state counts, wherever the
+// input is; without it the input does.
+func TestPinComesBeforePreferredPlaces(t *testing.T) {
 	s := sched.New(sched.Config{})
-	for _, e := range s.Submit(sched.Job{ID: 1, Stages: []sched.Stage{{Parts: []int{0, 1}, Pins: []base.ExecutorID{"a"}}}}) {
-		if f, ok := e.(sched.JobFailed); ok && f.Kind == sched.Final {
-			return
+	s.AddExecutor("a", "h1", 1)
+	s.AddExecutor("b", "h2", 1)
+	s.AddExecutor("c", "h3", 2)
+	job := sched.Job{ID: 1, Stages: []sched.Stage{{
+		Parts:   []int{0, 1, 2},
+		Pins:    []base.ExecutorID{"a", "gone", ""},
+		Prefers: [][]string{{"h2"}, {"h2"}, {"h2"}},
+	}}}
+	if got, want := launches(s.Submit(job)), []string{"1/0/0#0@a", "1/0/1#0@b", "1/0/2#0@c"}; !slices.Equal(got, want) {
+		t.Fatalf("launched %v, want %v", got, want)
+	}
+}
+
+func TestPlacesThatDoNotFitThePartitionsAreRefused(t *testing.T) {
+	for what, st := range map[string]sched.Stage{
+		"one pin":               {Parts: []int{0, 1}, Pins: []base.ExecutorID{"a"}},
+		"one list of preferred": {Parts: []int{0, 1}, Prefers: [][]string{{"a"}}},
+	} {
+		s := sched.New(sched.Config{})
+		effects := s.Submit(sched.Job{ID: 1, Stages: []sched.Stage{st}})
+		if f, ok := effects[0].(sched.JobFailed); !ok || f.Kind != sched.Final {
+			t.Errorf("%s for two partitions: %v", what, effects)
 		}
 	}
-	t.Error("a job with one pin for two partitions was taken")
 }

@@ -37,6 +37,7 @@ type world struct {
 	running   []place // what executors run, cancelled ones included
 	late      []place // what lost executors ran
 	used      map[sched.TaskRef]bool
+	avoid     map[task]base.ExecutorID // where it just failed, or was lost
 	nextJob   base.JobID
 	nextHost  int
 
@@ -49,7 +50,14 @@ type world struct {
 
 type host struct {
 	id    base.ExecutorID
+	name  string
 	slots int
+}
+
+// task is a part of a shuffle, or of the result of a job.
+type task struct {
+	output string
+	part   int
 }
 
 type shuffle struct {
@@ -81,6 +89,7 @@ func newWorld(t *rapid.T) *world {
 		},
 		shuffles: make(map[string]*shuffle),
 		used:     make(map[sched.TaskRef]bool),
+		avoid:    make(map[task]base.ExecutorID),
 		cancel:   -1,
 	}
 	w.s, w.twin = sched.New(w.cfg), sched.New(w.cfg)
@@ -184,6 +193,9 @@ func (w *world) submit() {
 			want[r] = true
 		}
 	}
+	for k := range job.Stages {
+		job.Stages[k].Prefers = w.prefers(len(job.Stages[k].Parts))
+	}
 	for _, st := range job.Stages {
 		if st.Shuffle != "" && w.shuffles[st.Shuffle] == nil {
 			w.shuffles[st.Shuffle] = &shuffle{at: make([]base.ExecutorID, len(st.Parts)), seen: make([]bool, len(st.Parts))}
@@ -202,14 +214,32 @@ func (w *world) submit() {
 	w.event(func(s *sched.State) []sched.Effect { return s.Submit(job) })
 }
 
+var places = []string{"h0", "h1", "h2", "e0", "e1", "e2", "e3", ""}
+
+// prefers draws the places that the tasks of a stage prefer.
+func (w *world) prefers(parts int) [][]string {
+	if rapid.Bool().Draw(w.T, "no preference") {
+		return nil
+	}
+	out := make([][]string, parts)
+	for i := range out {
+		out[i] = rapid.SliceOfN(rapid.SampledFrom(places), 0, 3).Draw(w.T, "places")
+	}
+	return out
+}
+
 func (w *world) addExecutor() {
-	h := &host{id: base.ExecutorID(fmt.Sprintf("e%d", w.nextHost)), slots: rapid.IntRange(1, 3).Draw(w.T, "slots")}
+	h := &host{
+		id:    base.ExecutorID(fmt.Sprintf("e%d", w.nextHost)),
+		name:  rapid.SampledFrom([]string{"h0", "h1", ""}).Draw(w.T, "host"),
+		slots: rapid.IntRange(1, 3).Draw(w.T, "slots"),
+	}
 	w.nextHost++
 	w.executors = append(w.executors, h)
 	for _, j := range w.jobs {
 		j.waiting = false
 	}
-	w.event(func(s *sched.State) []sched.Effect { return s.AddExecutor(h.id, h.slots) })
+	w.event(func(s *sched.State) []sched.Effect { return s.AddExecutor(h.id, h.name, h.slots) })
 }
 
 func (w *world) lose(id base.ExecutorID) {
@@ -275,8 +305,9 @@ func (w *world) taskFailed(i int, kind string) {
 			f.From = base.ExecutorID(fmt.Sprintf("e%d", rapid.IntRange(0, w.nextHost).Draw(w.T, "from")))
 		}
 		if sh := w.shuffles[f.Shuffle]; sh != nil && f.MapPart >= 0 && f.MapPart < len(sh.at) {
-			if f.From == "" || f.From == sh.at[f.MapPart] {
+			if at := sh.at[f.MapPart]; at != "" && (f.From == "" || f.From == at) {
 				sh.at[f.MapPart] = ""
+				w.avoid[task{f.Shuffle, f.MapPart}] = at
 			}
 		}
 		if j := w.job(p.ref.Job); j != nil {
@@ -284,6 +315,9 @@ func (w *world) taskFailed(i int, kind string) {
 		}
 	}
 	w.failed = f.Kind
+	if w.job(p.ref.Job) != nil {
+		w.avoid[w.task(p.ref)] = p.at
+	}
 	w.count(p, f.Kind)
 	w.event(func(s *sched.State) []sched.Effect { return s.TaskFailed(p.ref, p.at, f) })
 	if f.Kind == sched.Final && w.job(p.ref.Job) != nil {

@@ -15,15 +15,16 @@ type job struct {
 }
 
 type stage struct {
-	id     base.StageID
-	out    *output
-	reads  []*output
-	parts  []int // partition of each place in out.parts and tasks, rising
-	pins   []base.ExecutorID
-	tasks  []task // what this job knows of each
-	phase  phase
-	needed bool // as of the last mark
-	round  int  // rounds of fetch failures since it was last complete
+	id      base.StageID
+	out     *output
+	reads   []*output
+	parts   []int // partition of each place in out.parts and tasks, rising
+	pins    []base.ExecutorID
+	prefers [][]string
+	tasks   []task // what this job knows of each
+	phase   phase
+	needed  bool // as of the last mark
+	round   int  // rounds of fetch failures since it was last complete
 }
 
 type task struct {
@@ -45,11 +46,7 @@ func (s *State) newJob(spec Job) *job {
 	j := &job{id: spec.ID}
 	for _, st := range spec.Stages {
 		n := &stage{id: st.ID, parts: slices.Sorted(slices.Values(st.Parts)), tasks: make([]task, len(st.Parts))}
-		for _, part := range n.parts {
-			if st.Pins != nil {
-				n.pins = append(n.pins, st.Pins[slices.Index(st.Parts, part)])
-			}
-		}
+		n.pins, n.prefers = inOrder(n.parts, st.Parts, st.Pins), inOrder(n.parts, st.Parts, st.Prefers)
 		if st.Shuffle == "" {
 			n.out = newOutput("", len(st.Parts))
 		} else {
@@ -66,6 +63,19 @@ func (s *State) newJob(spec Job) *job {
 		j.stages = append(j.stages, n)
 	}
 	return j
+}
+
+// inOrder arranges what is said of each of the listed parts as the parts rise.
+func inOrder[T any](rising, listed []int, of []T) []T {
+	if of == nil || slices.Equal(rising, listed) {
+		return of
+	}
+	out := make([]T, len(rising))
+	for i, part := range listed {
+		at, _ := slices.BinarySearch(rising, part)
+		out[at] = of[i]
+	}
+	return out
 }
 
 // task returns the stage and place of a task of this job, which must be one
@@ -195,7 +205,7 @@ func (s *State) launch() {
 			for i := st.out.next(0); i >= 0; i = st.out.next(i) {
 				e, pinned := s.pinned(st, i)
 				if !pinned {
-					e = s.pick(st.out.parts[i].avoid)
+					e = s.pick(st.preferred(i), st.out.parts[i].avoid)
 				}
 				switch {
 				case e == nil && pinned:
@@ -212,6 +222,14 @@ func (s *State) launch() {
 			}
 		}
 	}
+}
+
+// preferred lists the places that hold the input of a task.
+func (st *stage) preferred(i int) []string {
+	if st.prefers == nil {
+		return nil
+	}
+	return st.prefers[i]
 }
 
 // pinned returns the executor that must run a task, nil if that has no free

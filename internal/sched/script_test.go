@@ -3,6 +3,7 @@ package sched_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,10 +17,11 @@ import (
 // One State serves a file. Commands:
 //
 //	config [failures=N] [rounds=N]                      a new State
-//	exec ID SLOTS
+//	exec ID SLOTS [HOST]
 //	lose ID [REASON]
 //	submit JOB STAGE...     a stage is ID[n] or ID[p,p,...], then >SHUFFLE if
-//	                        it writes one, and <SHUFFLE for each it reads
+//	                        it writes one, <SHUFFLE for each it reads, and
+//	                        @PART=PLACE,PLACE... for what one of its tasks prefers
 //	done REF EXECUTOR       a ref is JOB/STAGE/PART#ATTEMPT
 //	fail REF EXECUTOR KIND [MESSAGE]
 //	fetch REF EXECUTOR SHUFFLE MAPPART FROM [MESSAGE]   FROM "-" is unset
@@ -58,13 +60,13 @@ func command(s **sched.State, f []string) ([]string, error) {
 		return nil, nil
 	case "exec":
 		id, slots := base.ExecutorID(a.word()), a.num()
-		effects = (*s).AddExecutor(id, slots)
+		effects = (*s).AddExecutor(id, a.rest(), slots)
 	case "lose":
 		id := base.ExecutorID(a.word())
 		effects = (*s).LoseExecutor(id, a.rest())
 	case "submit":
 		job := sched.Job{ID: base.JobID(a.num())}
-		spread := strings.NewReplacer(">", " >", "<", " <").Replace(a.rest())
+		spread := strings.NewReplacer(">", " >", "<", " <", "@", " @").Replace(a.rest())
 		for a.words = strings.Fields(spread); len(a.words) > 0; {
 			a.stageWord(&job)
 		}
@@ -160,16 +162,19 @@ func (a *args) kind() sched.FailKind {
 
 func (a *args) stageWord(job *sched.Job) {
 	w := a.word()
-	if strings.HasPrefix(w, ">") || strings.HasPrefix(w, "<") {
+	if strings.ContainsAny(w[:min(1, len(w))], "<>@") {
 		if len(job.Stages) == 0 {
 			a.err = errors.Join(a.err, fmt.Errorf("%q before a stage", w))
 			return
 		}
 		st := &job.Stages[len(job.Stages)-1]
-		if w[0] == '>' {
+		switch w[0] {
+		case '>':
 			st.Shuffle = w[1:]
-		} else {
+		case '<':
 			st.Reads = append(st.Reads, w[1:])
+		case '@':
+			a.prefer(st, w[1:])
 		}
 		return
 	}
@@ -191,4 +196,18 @@ func (a *args) stageWord(job *sched.Job) {
 		}
 	}
 	job.Stages = append(job.Stages, st)
+}
+
+// prefer sets what one task of a stage prefers.
+func (a *args) prefer(st *sched.Stage, w string) {
+	part, places, ok := strings.Cut(w, "=")
+	i := slices.Index(st.Parts, a.atoi(part))
+	if !ok || i < 0 {
+		a.err = errors.Join(a.err, fmt.Errorf("%q is no PART=PLACE,PLACE of the stage", w))
+		return
+	}
+	if st.Prefers == nil {
+		st.Prefers = make([][]string, len(st.Parts))
+	}
+	st.Prefers[i] = strings.Split(places, ",")
 }

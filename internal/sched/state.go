@@ -37,13 +37,13 @@ func (s *State) Locations(shuffle string) []base.ExecutorID {
 }
 
 // AddExecutor adds an executor that may run as many tasks at once as it has
-// slots. An id that is there already, an empty one, and one without slots are
-// ignored.
-func (s *State) AddExecutor(id base.ExecutorID, slots int) []Effect {
+// slots. Host is where it runs, "" if that is unknown. An id that is there
+// already, an empty one, and one without slots are ignored.
+func (s *State) AddExecutor(id base.ExecutorID, host string, slots int) []Effect {
 	if id == "" || slots < 1 || s.executor(id) != nil {
 		return nil
 	}
-	s.executors = append(s.executors, &executor{id: id, slots: slots})
+	s.executors = append(s.executors, &executor{id: id, host: host, slots: slots})
 	for _, j := range s.jobs {
 		j.waiting = false
 	}

@@ -2,6 +2,7 @@ package hdfstest
 
 import (
 	"bufio"
+	"slices"
 	"time"
 )
 
@@ -51,7 +52,7 @@ func (w *writer) answer() bool {
 		if !ok {
 			return false
 		}
-		mine, ok := w.turn(p)
+		mine, ok := w.turn(p, below)
 		if !ok || !w.send(p.seqno, append([]int64{mine}, below...)) || p.last || p.corrupt {
 			return false
 		}
@@ -59,8 +60,9 @@ func (w *writer) answer() bool {
 }
 
 // turn waits as the test has it, finishes the replica after the last packet,
-// and returns this datanode's status.
-func (w *writer) turn(p packet) (int64, bool) {
+// and returns this datanode's status. What it and all behind it have is visible
+// before anyone is told so.
+func (w *writer) turn(p packet, below []int64) (int64, bool) {
 	c, d := w.d.c, w.d
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,6 +85,9 @@ func (w *writer) turn(p packet) (int64, bool) {
 	}
 	if p.last && status == statusSuccess && !w.stopped {
 		w.replica.state = finalized
+	}
+	if failed := func(s int64) bool { return s != statusSuccess }; !w.stopped && p.seqno != heartbeat && !failed(status) && !slices.ContainsFunc(below, failed) {
+		w.replica.acked = max(w.replica.acked, p.offset+int64(len(p.data)))
 	}
 	return status, !w.stopped
 }

@@ -2,9 +2,7 @@ package hdfstest
 
 import (
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -349,11 +347,9 @@ func (c *Cluster) dead(d *datanode) bool { return d.silence() >= c.opts.DeadAfte
 
 // info describes the datanode to a client.
 func (d *datanode) info() message {
-	host, port, _ := net.SplitHostPort(string(d.public()))
-	number, _ := strconv.ParseInt(port, 10, 64)
 	id := hdfsMessage("DatanodeIDProto").
-		setStr("ipAddr", host).setStr("hostName", d.name).setStr("datanodeUuid", d.name).
-		setNum("xferPort", number).setNum("infoPort", 9864).setNum("ipcPort", 9867)
+		setStr("ipAddr", d.transfer.public().host()).setStr("hostName", d.name).setStr("datanodeUuid", d.name).
+		setNum("xferPort", d.transfer.public().number()).setNum("infoPort", 9864).setNum("ipcPort", d.ipc.public().number())
 	used := d.used()
 	remaining := int64(diskSize) - used
 	if d.full {

@@ -107,16 +107,14 @@ func Start(opts Options) *Cluster {
 	// process lives, so those of another cluster should be others.
 	subnet := fmt.Sprintf("10.%d.%d.", rand.IntN(256), rand.IntN(256))
 	for i := range opts.Namenodes {
-		n := &namenode{index: i, node: node{c: c, name: fmt.Sprintf("nn%d", i), addr: addr(fmt.Sprintf("%s%d:8020", subnet, 101+i))}}
-		n.serve = n.serveCalls
+		n := &namenode{index: i, node: node{c: c, name: fmt.Sprintf("nn%d", i)}}
+		n.ipc = n.newDoor(addr(fmt.Sprintf("%s%d:8020", subnet, 101+i)), func(l *link) { serveCalls(l, n) })
 		c.namenodes = append(c.namenodes, n)
 	}
 	for i := range opts.Datanodes {
-		d := &datanode{
-			node:  node{c: c, name: fmt.Sprintf("dn%d", i), addr: addr(fmt.Sprintf("%s%d:9866", subnet, 1+i))},
-			index: i, replicas: map[uint64]*replica{},
-		}
-		d.serve = d.serveBlocks
+		d := &datanode{index: i, replicas: map[uint64]*replica{}, node: node{c: c, name: fmt.Sprintf("dn%d", i)}}
+		d.transfer = d.newDoor(addr(fmt.Sprintf("%s%d:9866", subnet, 1+i)), d.serveBlocks)
+		d.ipc = d.newDoor(addr(fmt.Sprintf("%s%d:9867", subnet, 1+i)), func(l *link) { serveCalls(l, d) })
 		c.datanodes = append(c.datanodes, d)
 	}
 	for _, n := range c.nodes() {
@@ -160,7 +158,7 @@ func (c *Cluster) Listen() error {
 	c.mu.Unlock()
 	for _, n := range c.nodes() {
 		if err := n.listen(); err != nil {
-			return fmt.Errorf("hdfstest: listen for %s: %w", n.name, err)
+			return err
 		}
 	}
 	return nil
@@ -193,7 +191,7 @@ func (c *Cluster) Namenodes() []string {
 	defer c.mu.Unlock()
 	var all []string
 	for _, n := range c.namenodes {
-		all = append(all, string(n.public()))
+		all = append(all, string(n.ipc.public()))
 	}
 	return all
 }
@@ -202,7 +200,7 @@ func (c *Cluster) Namenodes() []string {
 func (c *Cluster) Datanode(i int) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return string(c.datanodes[i].public())
+	return string(c.datanodes[i].transfer.public())
 }
 
 // Dial connects to a node in memory; it is what both dial functions of
@@ -213,26 +211,32 @@ func (c *Cluster) Dial(ctx context.Context, network, address string) (net.Conn, 
 	if err := ctx.Err(); err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Addr: to, Err: err}
 	}
-	n := c.find(address)
-	if n == nil {
+	d := c.find(address)
+	if d == nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Addr: to, Err: &net.DNSError{Err: "not a node of this cluster", Name: address, IsNotFound: true}}
 	}
-	conn, err := n.dial("10.0.0.1:50000", c.opts.Latency)
+	conn, err := d.dial("10.0.0.1:50000", c.opts.Latency)
 	if err != nil {
 		return nil, err
 	}
-	conn.sink = c.opts.SilentWrites && slices.ContainsFunc(c.datanodes, func(d *datanode) bool { return &d.node == n })
+	conn.sink = c.opts.SilentWrites && slices.ContainsFunc(c.datanodes, func(n *datanode) bool { return n.transfer == d })
 	return conn, nil
 }
 
-// find returns the node at an address: in memory, on loopback, or by name.
-func (c *Cluster) find(address string) *node {
+// find returns the door at an address: in memory, on loopback, or by the name of
+// its node. A port that no door of that node has is its first's.
+func (c *Cluster) find(address string) *door {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	host, _, _ := net.SplitHostPort(address)
+	host, port, _ := net.SplitHostPort(address)
 	for _, n := range c.nodes() {
-		if address == string(n.addr) || address == string(n.port) || host == n.name {
-			return n
+		for _, d := range n.doors {
+			if address == string(d.addr) || address == string(d.port) || host == n.name && (d.addr.port() == port || d.port.port() == port) {
+				return d
+			}
+		}
+		if host == n.name {
+			return n.doors[0]
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -27,6 +28,22 @@ type addr string
 
 func (a addr) Network() string { return "tcp" }
 func (a addr) String() string  { return string(a) }
+
+func (a addr) host() string {
+	host, _, _ := net.SplitHostPort(string(a))
+	return host
+}
+
+func (a addr) port() string {
+	_, port, _ := net.SplitHostPort(string(a))
+	return port
+}
+
+// number is the port as messages have it.
+func (a addr) number() int64 {
+	n, _ := strconv.ParseInt(a.port(), 10, 64)
+	return n
+}
 
 // A half carries the bytes of one direction. Both of a connection share mu.
 type half struct {

@@ -19,6 +19,8 @@ func (d *datanode) bytes(b message, from, to int64) ([]byte, error) {
 	switch {
 	case r == nil:
 		return nil, refuse(ioException, "Replica not found for %s:blk_%d_%d", blockPool, id, stamp)
+	case r.visible() < 0:
+		return nil, refuse(ioException, "Replica is not readable, block=%s:blk_%d_%d", blockPool, id, stamp)
 	case from < 0 || to < from || to > int64(len(r.data)):
 		return nil, refuse(ioException, " Offset %d and length %d don't match block blk_%d_%d ( blockLen %d )", from, to-from, id, stamp, len(r.data))
 	}

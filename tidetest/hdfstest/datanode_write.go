@@ -111,7 +111,8 @@ func (d *datanode) open(w *writer, op message) error {
 	default:
 		r.stamp = max(stamp, op.num("latestGenerationStamp"))
 	}
-	r.state, r.writer, w.replica = beingWritten, w, r
+	// Of what it had when it was finished, all was acknowledged.
+	r.state, r.acked, r.writer, w.replica = beingWritten, int64(len(r.data)), w, r
 	return nil
 }
 
@@ -134,7 +135,7 @@ func (d *datanode) extend(w *writer, op message, targets []message, helpers *syn
 	if next == nil {
 		return address, fmt.Errorf("hdfstest: no datanode at %s", address)
 	}
-	c, err := next.dial(d.addr, d.c.opts.Latency)
+	c, err := next.dial(d.transfer.addr, d.c.opts.Latency)
 	if err != nil {
 		return address, err
 	}

@@ -21,6 +21,8 @@
 // one cannot be set up. Among what surprises users there as here:
 //
 //   - An open file has length 0, unless fsync or an append told the namenode more.
+//     How much of its last block is acknowledged a datanode tells who asks
+//     (getReplicaVisibleLength); a restarted one that was writing it does not know.
 //   - A datanode that dies behind the first is told of in an acknowledgement only;
 //     the others go on storing, so that bytes that nobody acknowledged may be
 //     there after a recovery, or not.

@@ -44,6 +44,9 @@ func WriteBlock(conn net.Conn, located Answer) (b *RawBlock, badLink string, err
 	return b, answer.str("firstBadLink"), err
 }
 
+// Close closes the connection.
+func (b *RawBlock) Close() error { return b.conn.Close() }
+
 // Send sends packets.
 func (b *RawBlock) Send(ps ...Packet) error {
 	for _, p := range ps {

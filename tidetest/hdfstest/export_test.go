@@ -9,11 +9,20 @@ import (
 	"strings"
 )
 
-const protocol = "org.apache.hadoop.hdfs.protocol.ClientProtocol"
+const (
+	protocol         = "org.apache.hadoop.hdfs.protocol.ClientProtocol"
+	datanodeProtocol = "org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol"
+)
 
-// RawClient calls a namenode's methods one by one, those too that the client
-// library has no function for.
+// RawClient calls a node's methods one by one, those too that the client library
+// has no function for.
 type RawClient struct {
+	// Protocol and Version are what is called.
+	Protocol string
+	Version  int
+	// Kind is that of the calls' messages.
+	Kind int
+
 	conn net.Conn
 	r    *bufio.Reader
 	id   [16]byte
@@ -25,15 +34,34 @@ type RawClient struct {
 type Fields map[string]any
 
 // Raw makes a client of a connection to a namenode.
-func Raw(conn net.Conn) (*RawClient, error) {
-	c := &RawClient{conn: conn, r: bufio.NewReader(conn)}
+func Raw(conn net.Conn) (*RawClient, error) { return raw(conn, protocol) }
+
+// RawDatanode makes a client of a connection to a datanode's port for calls.
+func RawDatanode(conn net.Conn) (*RawClient, error) { return raw(conn, datanodeProtocol) }
+
+// RawWithoutContext makes one that does not say who it is.
+func RawWithoutContext(conn net.Conn) (*RawClient, error) {
+	c := newRaw(conn, datanodeProtocol)
+	_, err := conn.Write([]byte(hello))
+	return c, err
+}
+
+const hello = "hrpc\x09\x00\x00"
+
+func newRaw(conn net.Conn, protocol string) *RawClient {
+	c := &RawClient{Protocol: protocol, Version: protocolVersion, Kind: protobufCall, conn: conn, r: bufio.NewReader(conn)}
 	// A namenode answers the same call of the same client from a cache.
 	binary.BigEndian.PutUint64(c.id[:], rand.Uint64())
+	return c
+}
+
+func raw(conn net.Conn, protocol string) (*RawClient, error) {
+	c := newRaw(conn, protocol)
 	header := commonMessage("RpcRequestHeaderProto").setNum("rpcKind", 2).setNum("rpcOp", 0).
 		setNum("callId", contextCall).setRaw("clientId", c.id[:])
 	context := commonMessage("IpcConnectionContextProto").setStr("protocol", protocol).
 		setSub("userInfo", commonMessage("UserInformationProto").setStr("effectiveUser", "tester"))
-	if _, err := conn.Write([]byte("hrpc\x09\x00\x00")); err != nil {
+	if _, err := conn.Write([]byte(hello)); err != nil {
 		return nil, err
 	}
 	return c, c.send(header, context)
@@ -59,11 +87,11 @@ func (c *RawClient) Close() error { return c.conn.Close() }
 func (c *RawClient) Call(method string, fields Fields) (Answer, error) {
 	c.next++
 	what := commonMessage("RequestHeaderProto").setStr("methodName", method).
-		setStr("declaringClassProtocolName", protocol).setNum("clientProtocolVersion", 1)
+		setStr("declaringClassProtocolName", c.Protocol).setNum("clientProtocolVersion", int64(c.Version))
 	base := strings.ToUpper(method[:1]) + method[1:]
 	request := hdfsMessage(base + "RequestProto")
 	fill(request, fields)
-	header := commonMessage("RpcRequestHeaderProto").setNum("rpcKind", 2).setNum("rpcOp", 0).setNum("callId", c.next).setRaw("clientId", c.id[:])
+	header := commonMessage("RpcRequestHeaderProto").setNum("rpcKind", int64(c.Kind)).setNum("rpcOp", 0).setNum("callId", c.next).setRaw("clientId", c.id[:])
 	if err := c.send(header, what, request); err != nil {
 		return Answer{}, err
 	}

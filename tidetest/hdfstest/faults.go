@@ -46,7 +46,8 @@ type pending struct {
 }
 
 // FailNext does fault to the next n calls of a method of ClientProtocol, such
-// as "addBlock". Several wait for each other.
+// as "addBlock", or of ClientDatanodeProtocol, whichever datanode they reach.
+// Several wait for each other.
 func (c *Cluster) FailNext(method string, n int, fault Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Calls returns how many calls of a method of ClientProtocol have arrived.
+// Calls returns how many calls of a method of ClientProtocol or
+// ClientDatanodeProtocol have arrived.
 func (c *Cluster) Calls(method string) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,11 +6,12 @@ import "time"
 // as with a journal: all that was ever answered is there.
 type namenode struct {
 	node
+	ipc       *door
 	index     int
 	safeUntil time.Time // of the safe mode after a start
 }
 
-// A method is one call of ClientProtocol.
+// A method is one call of a protocol.
 type method struct {
 	request, response string
 	write             bool // refused in safe mode
@@ -45,6 +46,7 @@ func (c *Cluster) clientProtocol() map[string]method {
 		"getFsStats":             stats,
 		"getListing":             proto("GetListing", false, c.getListing),
 		"getServerDefaults":      proto("GetServerDefaults", false, c.getServerDefaults),
+		"getXAttrs":              proto("GetXAttrs", false, c.getXAttrs),
 		"isFileClosed":           proto("IsFileClosed", false, c.isFileClosed),
 		"mkdirs":                 proto("Mkdirs", true, c.mkdirs),
 		"recoverLease":           proto("RecoverLease", true, c.recoverLease),
@@ -55,8 +57,13 @@ func (c *Cluster) clientProtocol() map[string]method {
 		"setReplication":         proto("SetReplication", true, c.setReplication),
 		"setSafeMode":            proto("SetSafeMode", false, c.setSafeMode),
 		"setTimes":               proto("SetTimes", true, c.setTimes),
+		"setXAttr":               once("SetXAttr", c.setXAttr),
 		"updateBlockForPipeline": proto("UpdateBlockForPipeline", true, c.updateBlockForPipeline),
 	}
+}
+
+func (n *namenode) protocol() (string, map[string]method) {
+	return "org.apache.hadoop.hdfs.protocol.ClientProtocol", n.c.methods
 }
 
 // execute runs a call while the namenode lives, which may have to go on first.
@@ -73,9 +80,9 @@ func (n *namenode) execute(life int, cl call, f Fault) (*message, error) {
 	if f.kind == throw {
 		return nil, refuse(f.class, "%s", f.text)
 	}
-	m, ok := c.methods[cl.name]
-	if !ok {
-		return nil, refuse(noSuchMethod, "Unknown method %s called on org.apache.hadoop.hdfs.protocol.ClientProtocol protocol.", cl.name)
+	m, err := cl.method(n)
+	if err != nil {
+		return nil, err
 	}
 	c.expireLeases()
 	if m.write && n.inSafeMode() {

@@ -24,6 +24,7 @@ type inode struct {
 	// Quotas of a directory, 0 for none: names in it and itself, bytes with replicas.
 	maxNames, maxBytes int64
 	denied             bool
+	xattrs             map[string][]byte
 
 	replication int
 	blockSize   int64

@@ -1,12 +1,10 @@
 package hdfstest
 
 import (
-	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"net"
-	"os"
-	"syscall"
 	"time"
 )
 
@@ -18,8 +16,7 @@ var errDied = errors.New("hdfstest: the node was killed")
 type node struct {
 	c     *Cluster
 	name  string
-	addr  addr // in memory
-	serve func(*link)
+	doors []*door
 
 	up, paused bool
 	// life counts its starts. What belongs to another one is dead.
@@ -27,9 +24,6 @@ type node struct {
 	// silent is when it was last heard, if it does not run.
 	silent time.Time
 	links  map[*link]struct{}
-
-	port     addr // on loopback, "" before Listen
-	listener net.Listener
 }
 
 // A link is a node's end of a connection. Reads and writes wait while the node
@@ -116,31 +110,6 @@ func (n *node) detach(l *link) {
 	_ = l.Close()
 }
 
-// accept serves one connection, false if the node is dead.
-func (n *node) accept(c net.Conn) bool {
-	l := n.attach(c)
-	if l == nil {
-		return false
-	}
-	return n.c.start(func() {
-		defer n.detach(l)
-		n.serve(l)
-	})
-}
-
-// dial connects in memory.
-func (n *node) dial(from addr, latency time.Duration) (*conn, error) {
-	mine, theirs := pipe(from, n.addr, latency)
-	if !n.accept(theirs) {
-		return nil, refused(n.addr)
-	}
-	return mine, nil
-}
-
-func refused(to addr) error {
-	return &net.OpError{Op: "dial", Net: "tcp", Addr: to, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
-}
-
 // die is SIGKILL. It returns what has to be closed without the mutex.
 func (n *node) die() []io.Closer {
 	if !n.up {
@@ -156,9 +125,11 @@ func (n *node) die() []io.Closer {
 		closing = append(closing, closer(l.kill))
 	}
 	clear(n.links)
-	if n.listener != nil {
-		closing = append(closing, n.listener)
-		n.listener = nil
+	for _, d := range n.doors {
+		if d.listener != nil {
+			closing = append(closing, d.listener)
+			d.listener = nil
+		}
 	}
 	n.c.changed.Broadcast()
 	return closing
@@ -189,42 +160,12 @@ func (n *node) resume() {
 	n.c.changed.Broadcast()
 }
 
-// listen serves the node on loopback too, on the port it had before if any.
+// listen serves the node on loopback too, on the ports it had before if any.
 func (n *node) listen() error {
-	n.c.mu.Lock()
-	at := string(cmp.Or(n.port, "127.0.0.1:0"))
-	wanted := n.c.listening && n.up && n.listener == nil
-	n.c.mu.Unlock()
-	if !wanted {
-		return nil
-	}
-	l, err := net.Listen("tcp", at)
-	if err != nil {
-		return err
-	}
-	n.c.mu.Lock()
-	n.listener, n.port = l, addr(l.Addr().String())
-	n.c.mu.Unlock()
-	if !n.c.start(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			if !n.accept(c) {
-				_ = c.Close()
-			}
+	for _, d := range n.doors {
+		if err := d.listen(); err != nil {
+			return fmt.Errorf("hdfstest: listen for %s: %w", n.name, err)
 		}
-	}) {
-		return errors.Join(net.ErrClosed, l.Close())
 	}
 	return nil
-}
-
-// public is the address that clients are told.
-func (n *node) public() addr {
-	if n.port != "" {
-		return n.port
-	}
-	return n.addr
 }

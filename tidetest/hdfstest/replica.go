@@ -15,6 +15,8 @@ const (
 // A datanode holds replicas. Its fields are the cluster's, under Cluster.mu.
 type datanode struct {
 	node
+	transfer *door // of blocks
+	ipc      *door // of calls
 	index    int
 	replicas map[uint64]*replica
 
@@ -29,6 +31,7 @@ type datanode struct {
 type replica struct {
 	stamp  int64
 	data   []byte
+	acked  int64 // of data, by this datanode and all behind it, while it is written
 	state  replicaState
 	writer *writer // nil if nobody writes
 }

@@ -19,9 +19,27 @@ const (
 
 const rpcVersion = 9
 
-// A callConn is a connection of a client to a namenode.
+// Of what kind a call is, and that it is all there.
+const (
+	protobufCall = 2
+	wholeCall    = 0
+)
+
+// A service answers the calls of one protocol at a node's door.
+type service interface {
+	protocol() (name string, methods map[string]method)
+	execute(life int, cl call, f Fault) (*message, error)
+}
+
+// protocolVersion is that of all of Hadoop's protocols. Those that came later are
+// told by their names.
+const protocolVersion = 1
+
+// A callConn is a connection of a client to a service.
 type callConn struct {
 	*link
+	s       service
+	begun   bool // its context has arrived
 	user    string
 	answers chan []byte
 	gone    chan struct{}
@@ -31,16 +49,33 @@ type callConn struct {
 // A call is one request that has arrived.
 type call struct {
 	header, request message
+	protocol        string
+	version         int64
 	name, user      string
 	fault           Fault
 }
 
+// method is the one that is called.
+func (cl call) method(s service) (method, error) {
+	name, methods := s.protocol()
+	m, ok := methods[cl.name]
+	switch {
+	case cl.protocol != name:
+		return m, refuse(noSuchProtocol, "Unknown protocol: %s", cl.protocol)
+	case cl.version != protocolVersion:
+		return m, refuse(versionMismatch, "Protocol %s version mismatch. (client = %d, server = %d)", name, cl.version, protocolVersion)
+	case !ok:
+		return m, refuse(noSuchMethod, "Unknown method %s called on %s protocol.", cl.name, name)
+	}
+	return m, nil
+}
+
 // serveCalls answers a connection's calls, each on its own goroutine, since one
 // may wait while others go on.
-func (n *namenode) serveCalls(l *link) {
-	c := &callConn{link: l, answers: make(chan []byte), gone: make(chan struct{})}
+func serveCalls(l *link, s service) {
+	c := &callConn{link: l, s: s, answers: make(chan []byte), gone: make(chan struct{})}
 	c.calls.Go(c.answer)
-	_ = c.read(n)
+	_ = c.read()
 	close(c.gone)
 	_ = l.Close()
 	c.calls.Wait()
@@ -60,7 +95,7 @@ func (c *callConn) answer() {
 	}
 }
 
-func (c *callConn) read(n *namenode) error {
+func (c *callConn) read() error {
 	r := bufio.NewReader(c)
 	var hello [7]byte
 	if _, err := io.ReadFull(r, hello[:]); err != nil {
@@ -92,48 +127,53 @@ func (c *callConn) read(n *namenode) error {
 			if _, err := cutDelimited(rest, context); err != nil {
 				return err
 			}
-			c.user = context.sub("userInfo").str("effectiveUser")
+			c.begun, c.user = true, context.sub("userInfo").str("effectiveUser")
 		case id == pingCall:
 		case id < 0:
 			return fmt.Errorf("hdfstest: call id %d is not supported", id)
+		case !c.begun || header.num("rpcKind") != protobufCall || header.num("rpcOp") != wholeCall:
+			return fmt.Errorf("hdfstest: call %d is not one of protobuf messages on a connection with a context", id)
 		default:
-			if err := c.begin(n, header, rest); err != nil {
+			if err := c.begin(header, rest); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (c *callConn) begin(n *namenode, header message, body []byte) error {
+func (c *callConn) begin(header message, body []byte) error {
 	what := commonMessage("RequestHeaderProto")
 	rest, err := cutDelimited(body, what)
 	if err != nil {
 		return err
 	}
-	cl := call{header: header, name: what.str("methodName"), user: c.user}
-	if m, ok := n.c.methods[cl.name]; ok {
+	cl := call{
+		header: header, protocol: what.str("declaringClassProtocolName"), version: what.num("clientProtocolVersion"),
+		name: what.str("methodName"), user: c.user,
+	}
+	if m, err := cl.method(c.s); err == nil {
 		cl.request = hdfsMessage(m.request)
 		if _, err := cutDelimited(rest, cl.request); err != nil {
 			return err
 		}
 	}
 	c.calls.Go(func() {
-		if err := c.serve(n, cl); err != nil {
+		if err := c.serve(cl); err != nil {
 			_ = c.Close()
 		}
 	})
 	return nil
 }
 
-// errDrop closes the connection as a namenode that dies would.
+// errDrop closes the connection as a node that dies would.
 var errDrop = errors.New("hdfstest: the connection is to be dropped")
 
-func (c *callConn) serve(n *namenode, cl call) error {
-	fault := n.c.arrived(cl.name)
+func (c *callConn) serve(cl call) error {
+	fault := c.n.c.arrived(cl.name)
 	if err := c.before(fault); err != nil {
 		return err
 	}
-	response, err := n.execute(c.life, cl, fault)
+	response, err := c.s.execute(c.life, cl, fault)
 	if errors.Is(err, errDied) {
 		return err
 	}
@@ -188,10 +228,10 @@ func encodeAnswer(request message, response *message, failure error) ([]byte, er
 	header := commonMessage("RpcResponseHeaderProto").
 		setNum("callId", int64(uint32(request.num("callId")))).setNum("serverIpcVersionNum", rpcVersion).
 		setRaw("clientId", request.raw("clientId")).setNum("retryCount", request.num("retryCount"))
-	const success, failed, application = 0, 1, 1
+	const success, failed = 0, 1
 	header.setNum("status", success)
 	if e := (*exception)(nil); errors.As(failure, &e) {
-		header.setNum("status", failed).setNum("errorDetail", application).setStr("exceptionClassName", e.class).setStr("errorMsg", e.text+stack)
+		header.setNum("status", failed).setNum("errorDetail", e.detail()).setStr("exceptionClassName", e.class).setStr("errorMsg", e.text+stack)
 	} else if failure != nil {
 		return nil, failure
 	}
