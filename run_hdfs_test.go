@@ -153,6 +153,7 @@ func TestJobOnHDFSSurvivesItsNodes(t *testing.T) {
 			received := tidemill.ReceiverStream(ssc, "received", f.open)
 			all := tidemill.Union(received, tidemill.TextFileStream(ssc, "files", onHDFS+"/in"))
 			tidemill.SaveAsTextFiles(all, "text", onHDFS+"/out", nil)
+			tidemill.SaveAsParquet(all, "rows", onHDFS+"/rows")
 			total := tidemill.UpdateStateByKey(tidemill.Map(all, func(string) tidemill.Pair[string, int] { return tidemill.KV("all", 1) }), "total",
 				func(more []int, old tidemill.Opt[int]) tidemill.Opt[int] { return tidemill.Some(old.Value + len(more)) })
 			tidemill.SaveAsTextFiles(total, "totals", onHDFS+"/totals", nil)
@@ -216,6 +217,22 @@ func TestJobOnHDFSSurvivesItsNodes(t *testing.T) {
 		slices.Sort(got)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("lines in the outputs (-want +got):\n%s", diff)
+		}
+		dirs, err := fsys.Glob(far, "/rows/rows-*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rows []string
+		for _, dir := range dirs {
+			for _, r := range readParquet[struct {
+				Value string `parquet:"value"`
+			}](t, far, dir) {
+				rows = append(rows, r.Value)
+			}
+		}
+		slices.Sort(rows)
+		if diff := cmp.Diff(want, rows); diff != "" {
+			t.Errorf("rows in the Parquet outputs (-want +got):\n%s", diff)
 		}
 		last := ""
 		totals, err := fsys.Glob(far, "/totals/totals-*/part-*")

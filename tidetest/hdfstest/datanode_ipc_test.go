@@ -81,7 +81,7 @@ func TestVisibleIsWhatAllBehindAcknowledged(t *testing.T) {
 		// The last chunk comes again, with more.
 		send(hdfstest.Packet{Offset: 512, Seqno: 2, Data: random(1000)}, 0, 612, 1512, 1512)
 		send(hdfstest.Packet{Offset: 512, Seqno: 3, Data: random(10)}, -1, 1512, 1512, 1512)
-		send(hdfstest.Packet{Offset: 1512, Seqno: -1}, -1, 1512, 1512, 1512)
+		send(hdfstest.Packet{Offset: 9999, Seqno: -1}, -1, 1512, 1512, 1512)
 		send(hdfstest.Packet{Offset: 1512, Seqno: 4, Last: true}, -1, 1512, 1512, 1512)
 		if calls := c.Calls("getReplicaVisibleLength"); calls != 21 {
 			t.Errorf("%d calls counted, want 21", calls)

@@ -20,11 +20,11 @@ func (f *File) suspend(w *writer) error {
 	return nil
 }
 
-// resume opens a suspended file for appending.
-func (f *File) resume() error {
-	if f.writer() != nil {
-		return nil
-	}
+// resume opens a suspended file for appending, and writes the first byte. That may
+// fail for a moment: datanodes other than the first have not ended the block yet that
+// was closed. Nobody has anything then, and the lease is recovered before the next
+// attempt.
+func (f *File) resume(b []byte) error {
 	began, delay := time.Now(), 5*time.Millisecond
 	for {
 		w := &writer{fs: f.fs, path: f.path}
@@ -32,17 +32,26 @@ func (f *File) resume() error {
 		if err == nil {
 			err = w.append()
 		}
+		opened := err == nil
+		if opened {
+			err = w.put(b)
+		}
 		if err = interpret(err); err == nil {
 			f.mu.Lock()
 			f.w = w
 			f.mu.Unlock()
 			return nil
 		}
-		w.close()
+		w.giveUp(err)
 		var remote *remoteError
 		busy := errors.Is(err, fs.ErrExist) || errors.As(err, &remote) && remote.kind == nil
 		if answered(err) && !notActive(err) && !busy {
 			return err
+		}
+		if opened {
+			if err := f.fs.recover(f.fs.ctx, f.path.get()); err != nil {
+				return err
+			}
 		}
 		if waited := time.Since(began); waited >= f.fs.cfg.Patience {
 			return fmt.Errorf("append: %w (waited %v)", err, waited.Round(time.Second))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"os/user"
 	"strings"
@@ -71,6 +72,11 @@ func (c Config) FromEnvironment(authority string) (Config, error) {
 	if err != nil {
 		return c, fmt.Errorf("hdfs://%s: Hadoop configuration: %w", authority, err)
 	}
+	for _, key := range defaultNames {
+		if _, err := url.Parse(conf[key]); err != nil { // on which the library panics
+			return c, fmt.Errorf("hdfs://%s: Hadoop configuration: %s: %w", authority, key, err)
+		}
+	}
 	c.options = lib.ClientOptionsFromConf(conf)
 	if len(c.Addresses) == 0 {
 		if c.Addresses, err = addresses(conf, authority); err != nil {
@@ -95,13 +101,18 @@ func (c Config) FromEnvironment(authority string) (Config, error) {
 	return c, nil
 }
 
+// defaultNames are the settings that name the default file system.
+var defaultNames = []string{"fs.defaultFS", "fs.default.name"}
+
 // addresses resolves an authority.
 func addresses(conf hadoopconf.HadoopConf, authority string) ([]string, error) {
 	if authority == "" {
-		if all := conf.Namenodes(); len(all) > 0 {
-			return withPorts(all), nil
+		for _, key := range defaultNames {
+			if u, err := url.Parse(conf[key]); err == nil && u.Scheme == "hdfs" && u.Host != "" {
+				return addresses(conf, u.Host)
+			}
 		}
-		return nil, errors.New("hdfs:///: no namenode is named: HADOOP_CONF_DIR has none, give hdfs://host:port/path")
+		return nil, errors.New("hdfs:///: no namenode is named: HADOOP_CONF_DIR has no fs.defaultFS that is one, give hdfs://host:port/path")
 	}
 	if ids := conf["dfs.ha.namenodes."+authority]; ids != "" {
 		var all []string

@@ -117,7 +117,7 @@ func answered(err error) bool {
 	if errors.As(err, &remote) {
 		return true
 	}
-	for _, known := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, fs.ErrInvalid, syscall.ENOTEMPTY, syscall.ENOTDIR, syscall.EISDIR, errDefinite} {
+	for _, known := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, fs.ErrInvalid, syscall.ENOTEMPTY, syscall.ENOTDIR, syscall.EISDIR, ErrWriting, errDefinite} {
 		if errors.Is(err, known) {
 			return true
 		}

@@ -27,6 +27,12 @@ type File struct {
 	broken error
 
 	fewer int // replicas left out, since no datanode took as many
+
+	// block is full while the file goes on to its next block, and while the
+	// namenode is told how long the last one is: it does not ask which. Both need
+	// the namenode, so nobody waits who could do without.
+	block chan struct{}
+	last  int64 // index of the last block
 }
 
 // location is the path of a file that is being written, which a rename of its
@@ -63,7 +69,7 @@ func (f *FS) create(p string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{fs: f, path: at, layout: l, w: w}, nil
+	return &File{fs: f, path: at, layout: l, w: w, block: make(chan struct{}, 1)}, nil
 }
 
 // state is the error that stands in the way of an operation.
@@ -110,18 +116,29 @@ func (f *File) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// put sends bytes. Until the first datanode has something the file can be begun
-// anew; after that the first error is the end of it.
+// put sends bytes, which may go on to other blocks.
 func (f *File) put(b []byte) error {
+	if last := (f.length - 1) / f.layout.blockSize; last > f.last {
+		f.block <- struct{}{}
+		defer func() { <-f.block }()
+		f.last = last
+	}
+	return f.send(b)
+}
+
+// send sends bytes. Until the first datanode has something the file can be begun
+// anew; after that the first error is the end of it.
+func (f *File) send(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	if err := f.resume(); err != nil {
-		f.fail(err)
-		return pathError("write", f.name, err)
+	// The first byte has the library connect, and goes no further than its buffer.
+	connect := f.begin
+	if f.writer() == nil {
+		connect = f.resume
 	}
-	if !f.begun {
-		if err := f.begin(b[:1]); err != nil {
+	if !f.begun || f.writer() == nil {
+		if err := connect(b[:1]); err != nil {
 			f.fail(err)
 			return pathError("write", f.name, err)
 		}

@@ -306,8 +306,8 @@ func (f *FS) Promise(sync bool) (string, error) {
 	return fmt.Sprintf("what is acknowledged is with at least %d datanodes (of %d), not necessarily on their disks", l.least, l.replication), nil
 }
 
-// Mkdir implements fsys.FS. HDFS has no exclusive mkdir: a directory of another
-// name is made and renamed, which refuses a target that exists.
+// Mkdir implements fsys.FS. HDFS has no exclusive mkdir: of several who make the
+// same directory at once, the one has made it who can set an attribute.
 func (f *FS) Mkdir(name string) error {
 	p := pathOf(name)
 	err := f.mkdir(p)
@@ -324,14 +324,51 @@ func (f *FS) mkdir(p string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	tmp := path.Join(path.Dir(p), ".mkdir-"+token())
-	if err := f.mkdirs(tmp, false); err != nil {
+	if err := f.mkdirs(p, false); err != nil {
 		return err
 	}
-	if err := f.rename(tmp, p); err != nil {
-		return errors.Join(err, ignore(f.delete(tmp, false), fs.ErrNotExist))
-	}
-	return nil
+	return f.mark(p)
+}
+
+const (
+	// maker is the extended attribute of a directory that says who made it.
+	maker = "tidemill.maker"
+	// onlyCreate has setXAttr refuse an attribute that exists.
+	onlyCreate = 1
+)
+
+// mark sets a directory's maker, which one of several who made it at once can.
+// Where HDFS has extended attributes switched off, all of them can.
+func (f *FS) mark(p string) error {
+	me := token()
+	return f.do("mark", p, func(c *client, again bool) error {
+		attr, err := newMessage("hadoop.hdfs.XAttrProto")
+		if err != nil {
+			return err
+		}
+		fields := attr.Descriptor().Fields()
+		attr.Set(fields.ByName("namespace"), protoreflect.ValueOfEnum(0)) // USER
+		attr.Set(fields.ByName("name"), protoreflect.ValueOfString(maker))
+		attr.Set(fields.ByName("value"), protoreflect.ValueOfBytes([]byte(me)))
+		_, err = c.call("setXAttr", arg{"src", p}, arg{"xAttr", attr}, arg{"flag", uint32(onlyCreate)})
+		var remote *remoteError
+		if !errors.As(interpret(err), &remote) {
+			return err
+		}
+		switch {
+		case strings.Contains(remote.message, "already exists"):
+			if again {
+				// An attempt whose answer was lost may have set it.
+				if set, err := c.GetXAttrs(p, "user."+maker); err == nil && set["user."+maker] == me {
+					return nil
+				}
+			}
+			return fs.ErrExist
+		case strings.Contains(remote.message, "xattr") && strings.Contains(remote.message, "disabled"):
+			return nil
+		}
+		return err
+	})
 }
 
 // MkdirAll implements fsys.FS.
@@ -392,17 +429,14 @@ func (f *FS) rename(from, to string) error {
 			return err
 		}
 		// An attempt whose answer was lost may have done it.
-		if gone(c, from) && !gone(c, to) {
-			return nil
+		if _, gone := c.Stat(from); !errors.Is(gone, fs.ErrNotExist) {
+			return err
 		}
-		return err
+		if _, there := c.Stat(to); there != nil {
+			return err
+		}
+		return nil
 	})
-}
-
-// gone reports whether the namenode says that there is nothing of that name.
-func gone(c *client, p string) bool {
-	_, err := c.Stat(p)
-	return errors.Is(err, fs.ErrNotExist)
 }
 
 // Remove implements fsys.FS.

@@ -21,10 +21,14 @@ const (
 	// readFor bounds how long a read is tried again while all replicas of a block
 	// are out of reach.
 	readFor = 30 * time.Second
+	// shortWay is how far a stream is read on rather than sought, in bytes. As far
+	// as that the library's Seek skips, and forgets that it did: when the datanode
+	// is lost it goes on at the place from before.
+	shortWay = 64 << 10
 )
 
-// ErrWriting says that another is still writing a file, whose length is
-// therefore not known.
+// ErrWriting says that another is still writing a file, and that no datanode tells
+// how much of it there is.
 var ErrWriting = errors.New("the file is still being written")
 
 // Reader is a file being read. It may be used concurrently, but for Read.
@@ -34,6 +38,7 @@ type Reader struct {
 	path   string
 	size   int64
 	offset int64 // of Read
+	own    bool  // this FS was writing it when it was opened
 
 	mu     sync.Mutex
 	closed bool
@@ -46,14 +51,15 @@ type readStream struct {
 	at int64
 }
 
-// Open implements fsys.FS. A file that this FS is writing gives what was flushed
-// before; one that another is writing is refused with [ErrWriting], since nobody
-// knows how much of it there is.
+// Open implements fsys.FS. A file that is being written, or was when its writer
+// died, gives what was flushed before: by this FS, or by another if a datanode
+// tells how much of it there is. If none does, Open fails with [ErrWriting]: the
+// namenode would say 0.
 func (f *FS) Open(name string) (fsys.Reader, error) {
 	p := pathOf(name)
 	f.settled(p)
 	r := &Reader{fs: f, name: name, path: p}
-	err := f.tellLength(p)
+	own, n, err := f.tellLength(p)
 	if err == nil {
 		err = f.do("open", p, func(c *client, _ bool) error {
 			s, err := c.Open(p)
@@ -63,13 +69,26 @@ func (f *FS) Open(name string) (fsys.Reader, error) {
 			if s.Stat().IsDir() {
 				return syscall.EISDIR
 			}
-			r.size = s.Stat().Size()
+			if !own {
+				x, err := f.extentOf(c, p, blockSize(s))
+				if err == nil {
+					err = x.show(s)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			r.own, r.size = own, s.Stat().Size()
 			r.idle = []*readStream{{FileReader: s}}
 			return nil
 		})
 	}
-	if err == nil && r.size == 0 {
-		err = f.refuseOpen(p)
+	switch {
+	case err != nil:
+	case own && r.size < n: // its stream failed at the begin of a block
+		err = ErrWriting
+	case own:
+		r.size = n
 	}
 	if err != nil {
 		return nil, pathError("open", name, err)
@@ -77,35 +96,23 @@ func (f *FS) Open(name string) (fsys.Reader, error) {
 	return r, nil
 }
 
-// refuseOpen tells an empty file from one that another is writing.
-func (f *FS) refuseOpen(p string) error {
-	f.mu.Lock()
-	own := f.open[p] != nil
-	f.mu.Unlock()
-	if own {
-		return nil
-	}
-	closed, err := f.isClosed(p)
-	if err == nil && !closed {
-		err = ErrWriting
-	}
-	return err
-}
-
-// tellLength has the namenode know how long a file is that is being written here.
-func (f *FS) tellLength(p string) error {
+// tellLength has the namenode know how long a file is that is being written here:
+// at least n. It can only be told of the last block; the others it knows.
+func (f *FS) tellLength(p string) (own bool, n int64, err error) {
 	f.mu.Lock()
 	file := f.open[p]
 	f.mu.Unlock()
 	if file == nil {
-		return nil
+		return false, 0, nil
 	}
-	w, n := file.writer(), file.flushed.Load()
-	if w == nil || n == 0 {
-		return nil
+	file.block <- struct{}{}
+	defer func() { <-file.block }()
+	w, size := file.writer(), file.layout.blockSize
+	n = file.flushed.Load()
+	if w == nil || n == 0 || (n-1)/size < file.last {
+		return true, n, nil
 	}
-	size := file.layout.blockSize
-	return f.do("fsync", p, func(c *client, _ bool) error {
+	return true, n, f.do("fsync", p, func(c *client, _ bool) error {
 		_, err := c.call("fsync", arg{"src", p}, arg{"client", w.client.Name()}, arg{"lastBlockLength", (n-1)%size + 1})
 		return err
 	})
@@ -198,7 +205,7 @@ func (r *Reader) stream(off int64) (*readStream, error) {
 			break
 		}
 		if s.at < off && (take < 0 || s.at > r.idle[take].at) {
-			take = i // the nearest one: a short way is skipped, not sought
+			take = i // the nearest one
 		}
 	}
 	if take < 0 && len(r.idle) > 0 {
@@ -217,6 +224,14 @@ func (r *Reader) stream(off int64) (*readStream, error) {
 		}
 		s = opened
 	}
+	if d := off - s.at; d > 0 && d <= shortWay {
+		n, err := io.CopyN(io.Discard, s, d)
+		s.at += n
+		if err != nil {
+			_ = s.Close() // the error says more
+			return nil, interpret(err)
+		}
+	}
 	if s.at != off {
 		if _, err := s.Seek(off, io.SeekStart); err != nil {
 			_ = s.Close() // the error says more
@@ -230,6 +245,14 @@ func (r *Reader) stream(off int64) (*readStream, error) {
 func (r *Reader) reopen() (s *readStream, err error) {
 	err = r.fs.do("open", r.path, func(c *client, _ bool) error {
 		in, err := c.Open(r.path)
+		if err != nil || r.own {
+			s = &readStream{FileReader: in}
+			return err
+		}
+		x, err := r.fs.extentOf(c, r.path, blockSize(in))
+		if err == nil {
+			err = x.show(in)
+		}
 		s = &readStream{FileReader: in}
 		return err
 	})

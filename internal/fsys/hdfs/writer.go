@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
 	"time"
 
 	lib "github.com/colinmarc/hdfs/v2"
@@ -119,8 +120,9 @@ func (f *FS) created() {
 func (w *writer) within(step string) (done func() bool) { return w.watch(step).Stop }
 
 func (w *writer) watch(step string) *time.Timer {
+	s := w.stream // the next attempt has another
 	return time.AfterFunc(w.fs.cfg.Timeout, func() {
-		w.stream.fail(fmt.Errorf("%s: no answer within %v", step, w.fs.cfg.Timeout))
+		s.fail(fmt.Errorf("%s: no answer within %v", step, w.fs.cfg.Timeout))
 	})
 }
 
@@ -140,8 +142,13 @@ func (w *writer) put(b []byte) error {
 }
 
 func (w *writer) putPiece(b []byte) (int, error) {
+	block, err := blockOf(w.out)
+	if err != nil {
+		return 0, err
+	}
 	sent, delay := 0, time.Millisecond
 	for {
+		before := block.UnsafePointer()
 		n, err := w.out.Write(b[sent:])
 		sent += n
 		if failed := w.stream.error(); failed != nil {
@@ -150,16 +157,27 @@ func (w *writer) putPiece(b []byte) (int, error) {
 		if err == nil {
 			return sent, nil
 		}
-		// The datanodes have not told the namenode yet that the block before is
-		// whole. It is, and the library asks for the next one again.
+		// The datanodes have not told the namenode yet that an earlier block is
+		// whole. The library has forgotten the last one, which the namenode must
+		// be told again when it is asked for the next.
 		if err = interpret(err); !isNotReplicatedYet(err) {
 			return sent, err
 		}
+		block.Set(reflect.NewAt(block.Type().Elem(), before))
 		if !w.fs.pause(delay) {
 			return sent, fs.ErrClosed
 		}
 		delay = min(2*delay, 100*time.Millisecond)
 	}
+}
+
+// blockOf is where the library has the block that it is writing.
+func blockOf(out *lib.FileWriter) (reflect.Value, error) {
+	f := reflect.ValueOf(out).Elem().FieldByName("blockWriter")
+	if !f.IsValid() || f.Kind() != reflect.Pointer {
+		return f, fmt.Errorf("hdfs: the library has no block where version 2.4.0 has it: %T", out)
+	}
+	return reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem(), nil
 }
 
 func isNotReplicatedYet(err error) bool {
@@ -267,7 +285,9 @@ func (c *client) complete(p, holder string, length, blockSize int64, told bool) 
 // giveUp ends an attempt whose file is not closed, and the goroutines that the
 // library has for it.
 func (w *writer) giveUp(err error) {
-	w.stream.fail(err)
+	if w.client != nil {
+		w.stream.fail(err)
+	}
 	if w.out != nil {
 		_ = w.out.Close() // ends them; it can't reach the namenode any more
 	}
