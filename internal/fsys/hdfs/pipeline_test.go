@@ -216,8 +216,12 @@ func TestAcknowledgementsOutOfTurn(t *testing.T) {
 		seqno int64
 		ok    bool
 	}{
-		{nil, 1, false}, {nil, heartbeat, true}, {[]packet{{seqno: 1}, {seqno: 2}}, 2, false}, {[]packet{{seqno: 1}, {seqno: 2}}, 1, true},
-		{[]packet{{seqno: 1}}, firstInjected, false}, {[]packet{{seqno: 1}}, heartbeat, true},
+		{nil, 1, false},
+		{nil, heartbeat, true},
+		{[]packet{{seqno: 1}, {seqno: 2}}, 2, false},
+		{[]packet{{seqno: 1}, {seqno: 2}}, 1, true},
+		{[]packet{{seqno: 1}}, firstInjected, false},
+		{[]packet{{seqno: 1}}, heartbeat, true},
 	} {
 		here, there := net.Pipe()
 		s := newStream(1)
