@@ -186,7 +186,10 @@ func run(ctx context.Context, app App, args []string, signals <-chan os.Signal, 
 		clean = true
 		return fail(err)
 	}
-	if err := ssc.Start(ctx); err != nil {
+	begun, end := startContext(ctx, signals)
+	err = ssc.Start(begun)
+	end()
+	if err != nil {
 		clean = true
 		var bad *IncompatibleError
 		if errors.As(err, &bad) {
@@ -203,7 +206,7 @@ func run(ctx context.Context, app App, args []string, signals <-chan os.Signal, 
 	if c.duration == 0 {
 		say("stop with Ctrl-C: once works off what was received, twice stops at once")
 	}
-	report, err := runUntil(ctx, ssc, c.duration, signals, say)
+	report, err := runUntil(begun, ssc, c.duration, signals, say)
 	if err != nil {
 		r := ssc.driver.Report()
 		clean = ssc.State() == Stopped && len(r.Pending) == 0 && r.Blocks == 0
@@ -215,6 +218,28 @@ func run(ctx context.Context, app App, args []string, signals <-chan os.Signal, 
 	clean = true
 	say("%s", report)
 	return 0
+}
+
+// errInterrupted says that a signal came while the job was starting.
+var errInterrupted = errors.New("interrupted while it was starting")
+
+// startContext returns one that ends when a signal comes before end is called.
+// Later ones are not taken.
+func startContext(ctx context.Context, signals <-chan os.Signal) (begun context.Context, end func()) {
+	begun, cancel := context.WithCancelCause(ctx)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case <-signals:
+			cancel(errInterrupted)
+		case <-stop:
+		}
+	}()
+	return begun, func() {
+		close(stop)
+		<-stopped
+	}
 }
 
 // describe prints what a checkpoint of this program would say of it, as one line

@@ -298,3 +298,18 @@ func TestOneLine(t *testing.T) {
 		}
 	}
 }
+
+// TestInterruptedStartEnds waits for a namenode that is not there: who started the
+// job must not have to wait with it.
+func TestInterruptedStartEnds(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	time.AfterFunc(100*time.Millisecond, func() { signals <- os.Interrupt })
+	began := time.Now()
+	got := runApp(t, counting(), signals, "-dir", "hdfs://127.0.0.1:1/job")
+	if got.code != 1 || !strings.Contains(got.stderr, errInterrupted.Error()) || !strings.Contains(got.stderr, "hdfs://127.0.0.1:1/job") {
+		t.Errorf("exit code %d, stderr:\n%s", got.code, got.stderr)
+	}
+	if d := time.Since(began); d > 10*time.Second {
+		t.Errorf("ended after %v", d)
+	}
+}

@@ -266,7 +266,14 @@ func (ssc *StreamingContext) Start(ctx context.Context) error {
 		return nil
 	}
 	if err == nil {
-		err = ssc.start(ctx, d)
+		// What waits for a file system that does not answer knows no context.
+		started := context.AfterFunc(ctx, func() { _ = ssc.env.close() })
+		if err = ssc.start(ctx, d); !started() {
+			if err == nil { // its files are closed
+				_, err = d.Stop(context.Background(), false)
+			}
+			err = errors.Join(context.Cause(ctx), err)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("job %q: %w", ssc.job.Name, err)

@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
@@ -25,10 +26,13 @@ import (
 	"github.com/tidemill/tidemill/internal/fsys/hdfs"
 )
 
+// patience is how long a command waits for a namenode: somebody waits for it.
+const patience = 30 * time.Second
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	log := hclog.New(&hclog.LoggerOptions{Name: "tidemill", Level: hclog.Warn, Output: os.Stderr})
-	files := fsys.NewRouter(fsys.Local(), map[string]func(string) (fsys.FS, error){"hdfs": hdfs.Opener(hdfs.Config{Log: log})})
+	files := fsys.NewRouter(fsys.Local(), map[string]func(string) (fsys.FS, error){"hdfs": hdfs.Opener(hdfs.Config{Log: log, Patience: patience})})
 	code := run(ctx, files, os.Args[1:], os.Stdout, os.Stderr)
 	if err := files.Close(); err != nil {
 		fmt.Fprintf(os.Stderr, "tidemill: %s\n", oneLine(err.Error()))

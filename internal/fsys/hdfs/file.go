@@ -162,10 +162,10 @@ const atFull = 2
 // where there are no more of them than replicas the dead one would be among those
 // of every attempt: fewer replicas are asked for, as many as must acknowledge, and
 // the rest when the file is closed.
-func (f *File) begin(b []byte) error {
+func (f *File) begin(b []byte) (err error) {
 	began, delay := time.Now(), 20*time.Millisecond
 	done := f.fs.log.begin("first block of " + f.path.get())
-	defer done()
+	defer func() { done(err) }()
 	for attempt := 1; ; attempt++ {
 		w := f.writer()
 		err := w.put(b)

@@ -190,13 +190,13 @@ func (f *FS) drop(c *client) {
 // do calls the namenode, again and again while it is away, in safe mode or
 // standby. Again says that an earlier attempt may have been executed, though its
 // answer never came.
-func (f *FS) do(what, name string, call func(c *client, again bool) error) error {
+func (f *FS) do(what, name string, call func(c *client, again bool) error) (err error) {
 	if name == "" {
 		return fs.ErrNotExist
 	}
 	began, delay, again := time.Now(), 20*time.Millisecond, false
 	done := f.log.begin(what + " " + name)
-	defer done()
+	defer func() { done(err) }()
 	for {
 		c, err := f.client()
 		if err == nil {

@@ -45,7 +45,7 @@ func (f *FS) Recover(ctx context.Context, names []string, progress func(left int
 	return g.Wait()
 }
 
-func (f *FS) recover(ctx context.Context, p string) error {
+func (f *FS) recover(ctx context.Context, p string) (err error) {
 	closed, err := f.isClosed(p)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && closed {
 		return nil
@@ -55,7 +55,7 @@ func (f *FS) recover(ctx context.Context, p string) error {
 	}
 	began, asked, delay := time.Now(), time.Time{}, 50*time.Millisecond
 	done := f.log.begin("lease of " + p)
-	defer done()
+	defer func() { done(err) }()
 	for {
 		if time.Since(asked) >= askAgain {
 			asked = time.Now()

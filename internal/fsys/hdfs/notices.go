@@ -32,8 +32,8 @@ type wait struct {
 	told  time.Time
 }
 
-// begin counts a user of what is waited for. The result ends that.
-func (n *notices) begin(what string) func() {
+// begin counts a user of what is waited for. The result ends that, and is told how.
+func (n *notices) begin(what string) func(error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.waits == nil {
@@ -45,7 +45,7 @@ func (n *notices) begin(what string) func() {
 		n.waits[what] = w
 	}
 	w.users++
-	return func() {
+	return func(err error) {
 		n.mu.Lock()
 		w.users--
 		told := !w.told.IsZero()
@@ -54,7 +54,7 @@ func (n *notices) begin(what string) func() {
 			delete(n.waits, what)
 		}
 		n.mu.Unlock()
-		if told && w.users == 0 {
+		if told && w.users == 0 && answered(err) && !notActive(err) {
 			n.log.Info("HDFS answers again", "what", what, "after", took.Round(time.Millisecond))
 		}
 	}

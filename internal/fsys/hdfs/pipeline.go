@@ -149,14 +149,26 @@ func (p *pipeline) setUp() error {
 func (p *pipeline) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	phase := p.phase
-	if phase == atStart {
+	write := phase == atStart && len(b) > 2 && b[1] == transferVersion && b[2] == opWriteBlock
+	switch {
+	case write:
+		p.phase = inSetup
+	case phase == atStart:
 		p.phase = passing
-		if len(b) > 2 && b[1] == transferVersion && b[2] == opWriteBlock {
-			p.phase = inSetup
-			p.s.attach(p)
-		}
 	}
 	p.mu.Unlock()
+	if write {
+		// The namenode may hand out fewer datanodes than were asked for. Before
+		// any of them has data another choice costs nothing.
+		n, err := pipelineLength(b[3:])
+		if err == nil && n < p.s.least {
+			err = fmt.Errorf("%w: the namenode hands out %d, at least %d must acknowledge", ErrReplicas, n, p.s.least)
+		}
+		if err != nil {
+			return 0, err
+		}
+		p.s.attach(p)
+	}
 	if phase != inPackets {
 		return p.Conn.Write(b)
 	}
@@ -172,6 +184,31 @@ func (p *pipeline) Write(b []byte) (int, error) {
 		p.tell(h.seqno, false)
 	}
 	return len(b), nil
+}
+
+// pipelineLength reads from a request to write a block how many datanodes it is
+// for: OpWriteBlockProto names those behind the first in field 2.
+func pipelineLength(b []byte) (int, error) {
+	n, k := protowire.ConsumeVarint(b)
+	if k < 0 || n > uint64(len(b)-k) {
+		return 0, errPacket
+	}
+	length := 1
+	for b = b[k : k+int(n)]; len(b) > 0; {
+		num, typ, k := protowire.ConsumeTag(b)
+		if k < 0 {
+			return 0, errPacket
+		}
+		if num == 2 {
+			length++
+		}
+		m := protowire.ConsumeFieldValue(num, typ, b[k:])
+		if m < 0 {
+			return 0, errPacket
+		}
+		b = b[k+m:]
+	}
+	return length, nil
 }
 
 // send brings a packet on its way.

@@ -26,11 +26,11 @@ type writer struct {
 }
 
 // writer makes a file and opens it for writing.
-func (f *FS) writer(at *location, l layout) (*writer, error) {
+func (f *FS) writer(at *location, l layout) (_ *writer, err error) {
 	w, p := &writer{fs: f, path: at}, at.get()
 	began, delay := time.Now(), 20*time.Millisecond
 	done := f.log.begin("create " + p)
-	defer done()
+	defer func() { done(err) }()
 	again := false
 	for {
 		err := w.connect(l)
