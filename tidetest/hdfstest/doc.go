@@ -10,7 +10,8 @@
 //
 // Connections are in memory, so a cluster works in a bubble of testing/synctest
 // and its own ports are nobody else's. [Cluster.Listen] serves the same nodes on
-// loopback too, for other processes.
+// loopback too: for other processes, and for the names that a job takes, such as
+// "hdfs://" + c.Namenodes()[0] + "/job".
 //
 // # What it does
 //

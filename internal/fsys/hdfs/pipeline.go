@@ -279,7 +279,7 @@ func (p *pipeline) inject() error {
 	ready := p.phase == inPackets && !p.closed
 	p.mu.Unlock()
 	if !ready {
-		return nil
+		return errors.New("the block has ended with bytes that were not synced")
 	}
 	p.send(h, h.append(nil), true)
 	return p.s.error()
