@@ -136,6 +136,19 @@ func TestTooFewReplicasAreNoCommit(t *testing.T) {
 	})
 }
 
+// Row "too few replicas", when the cluster has no more for any file.
+func TestMoreMustAcknowledgeThanThereAreReplicas(t *testing.T) {
+	bubble(t, hdfstest.Options{Replication: 1}, func(k *kit) {
+		u := k.open(hdfs.Config{MinReplicas: 2})
+		_, err := u.Create("/f")
+		k.wantError(err, hdfs.ErrReplicas, "at least 2 datanodes must acknowledge, and the cluster's replication is 1")
+		_, err = u.Promise(false)
+		k.wantError(err, hdfs.ErrReplicas)
+		one := k.open(hdfs.Config{})
+		one.put("/g", random(100))
+	})
+}
+
 // Row "false end": after a failed stream the namenode is told no length, however
 // much was on its way.
 func TestFailedStreamIsNeverCompleted(t *testing.T) {

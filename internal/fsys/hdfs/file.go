@@ -25,6 +25,7 @@ type File struct {
 	begun  bool       // a datanode may have some of it
 	ended  bool       // closed by its user
 	broken error
+	told   bool // who writes knows that it is broken
 
 	fewer int // replicas left out, since no datanode took as many
 
@@ -80,18 +81,26 @@ func (f *File) state(op string) error {
 	case f.ended:
 		return pathError(op, f.name, fs.ErrClosed)
 	case f.broken != nil:
+		f.told = true
 		return pathError(op, f.name, f.broken)
 	}
 	return nil
 }
 
-// fail marks the file as one that can't go on, and ends its attempt.
-func (f *File) fail(err error) {
+// fail marks the file as one that can't go on, and ends its attempt. The caller
+// says so to who writes.
+func (f *File) fail(err error) { f.end(err, true) }
+
+// cut is fail while nobody listens.
+func (f *File) cut(err error) { f.end(err, false) }
+
+func (f *File) end(err error, told bool) {
 	f.mu.Lock()
 	w := f.w
 	if f.broken == nil {
 		f.broken = err
 	}
+	f.told = f.told || told
 	f.mu.Unlock()
 	if w != nil {
 		w.stream.fail(err)
@@ -254,9 +263,8 @@ func (f *File) Close() error {
 		f.mu.Unlock()
 		return pathError("close", f.name, fs.ErrClosed)
 	}
-	broken := f.broken
+	err, told := f.broken, f.told
 	f.mu.Unlock()
-	err := broken
 	whole := false
 	w := f.writer()
 	if err == nil && w != nil {
@@ -275,8 +283,8 @@ func (f *File) Close() error {
 		return nil
 	}
 	f.fs.abandon(f, w, whole, err)
-	if broken != nil {
-		return nil // who wrote has been told
+	if told {
+		return nil
 	}
 	return pathError("close", f.name, interpret(err))
 }

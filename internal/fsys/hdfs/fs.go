@@ -126,7 +126,7 @@ func (f *FS) Close() error {
 		w.close()
 	}
 	for _, w := range open {
-		w.fail(fs.ErrClosed)
+		w.cut(fs.ErrClosed)
 	}
 	f.tasks.Wait()
 	return nil
@@ -277,6 +277,9 @@ func (f *FS) layout() (layout, error) {
 	}
 	if l.least == 0 {
 		l.least = min(2, l.replication)
+	}
+	if l.least > l.replication {
+		return layout{}, fmt.Errorf("%w: at least %d datanodes must acknowledge, and the cluster's replication is %d", ErrReplicas, l.least, l.replication)
 	}
 	if l.blockSize == 0 {
 		l.blockSize = d.blockSize

@@ -61,6 +61,9 @@ func TestCloseOfTheFileSystem(t *testing.T) {
 		u.put("/old", random(1000))
 		f, g := u.create("/f"), u.create("/g")
 		k.commit(f, random(1000))
+		quiet := u.create("/quiet")
+		_, err := quiet.Write(random(1000))
+		k.must(err)
 		r := u.openFile("/old")
 		k.must(u.Mkdir("/d"))
 		k.SafeMode(true)
@@ -79,16 +82,18 @@ func TestCloseOfTheFileSystem(t *testing.T) {
 		})
 		k.wantError(flushed(f, random(10)), fs.ErrClosed, "/f")
 		k.wantError(flushed(g, random(10)), fs.ErrClosed, "/g")
-		_, err := u.Stat("/old")
+		_, err = u.Stat("/old")
 		k.wantError(err, fs.ErrClosed)
 		_, err = r.ReadAt(make([]byte, 10), 0)
 		if err == nil {
 			t.Error("read after the file system was closed: nil")
 		}
+		// Who has asked for nothing since learns by Close that what was written is lost.
+		k.wantError(quiet.Close(), fs.ErrClosed, "/quiet")
 		f.Close()
 		g.Close()
 		k.wantError(f.Close(), fs.ErrClosed)
-		if open := k.OpenFiles(); !slices.Equal(open, []string{"/f", "/g"}) {
+		if open := k.OpenFiles(); !slices.Equal(open, []string{"/f", "/g", "/quiet"}) {
 			t.Errorf("open: %q: the namenode was told of an end", open)
 		}
 	})
